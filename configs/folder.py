@@ -1,0 +1,23 @@
+"""Your own images: one folder a class.
+
+    python -m ibdrr_tf.main --config=configs/folder.py --data_dir=DIR \
+      --config.data.image_size=64
+
+`DIR` holds `train/<class>/*` and `val/<class>/*` (or `test/<class>/*`) with
+JPEG, PNG or WebP files. Half of the classes are base classes; `--phases` must
+divide the other half.
+"""
+
+import ml_collections
+
+from ibdrr_tf import config as defaults
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """An image folder, with the short recipe of the small protocol."""
+  config = defaults.get_config()
+  config.dataset = "folder"
+  config.classifier.width = 16
+  config.classifier.epochs = 20
+  config.classifier.batch_size = 64
+  return config

@@ -1,0 +1,1 @@
+"""Networks that look at an image and name its class."""

@@ -1,0 +1,99 @@
+"""Residual networks for small images (He et al., 2016), as Keras graphs."""
+
+import functools
+
+import tensorflow as tf
+
+__all__ = ["BACKBONES", "resnet18", "resnet32"]
+
+layers = tf.keras.layers
+
+
+def _conv_bn(
+  x: tf.Tensor, filters: int, size: int, strides: int, synchronized: bool
+) -> tf.Tensor:
+  x = layers.Conv2D(
+    filters,
+    size,
+    strides,
+    padding="same",
+    use_bias=False,
+    kernel_initializer="he_normal",
+  )(x)
+  # Keras' momentum is the share of the old value: .9 is PyTorch's .1.
+  return layers.BatchNormalization(
+    momentum=0.9, epsilon=1e-5, synchronized=synchronized
+  )(x)
+
+
+def _basic_block(
+  x: tf.Tensor,
+  filters: int,
+  strides: int,
+  synchronized: bool,
+  last_relu: bool = True,
+) -> tf.Tensor:
+  """Two 3x3 convolutions beside a shortcut; 1x1 where the shape changes."""
+  conv_bn = functools.partial(_conv_bn, synchronized=synchronized)
+  y = layers.ReLU()(conv_bn(x, filters, 3, strides))
+  y = conv_bn(y, filters, 3, 1)
+  if strides != 1 or x.shape[-1] != filters:
+    x = conv_bn(x, filters, 1, strides)
+  y = layers.Add()([x, y])
+  return layers.ReLU()(y) if last_relu else y
+
+
+def _residual_network(
+  x: tf.Tensor,
+  widths: list[int],
+  blocks: int,
+  synchronized: bool,
+  last_relu: bool = True,
+) -> tf.Tensor:
+  """A 3x3 stem, then one stage of blocks per width, then the mean over space.
+
+  Args:
+    x: float32 [b, h, w, 3].
+    widths: channels of each stage; all but the first halve the resolution.
+    blocks: blocks in each stage.
+    synchronized: whether batch statistics are taken over all replicas.
+    last_relu: whether features pass a last ReLU (LUCIR leaves it out).
+
+  Returns:
+    Features, float32 [b, widths[-1]].
+  """
+  x = layers.ReLU()(_conv_bn(x, widths[0], 3, 1, synchronized))
+  for stage, filters in enumerate(widths):
+    for block in range(blocks):
+      is_last = stage == len(widths) - 1 and block == blocks - 1
+      x = _basic_block(
+        x,
+        filters,
+        strides=2 if stage and not block else 1,
+        synchronized=synchronized,
+        last_relu=last_relu or not is_last,
+      )
+  return layers.GlobalAveragePooling2D(name="features")(x)
+
+
+def resnet18(
+  x: tf.Tensor, width: int = 64, synchronized: bool = False, **options: bool
+) -> tf.Tensor:
+  """ResNet-18 with a 3x3 stem: four stages of two blocks."""
+  widths = [width, 2 * width, 4 * width, 8 * width]
+  return _residual_network(x, widths, 2, synchronized, **options)
+
+
+def resnet32(
+  x: tf.Tensor, width: int = 16, synchronized: bool = False, **options: bool
+) -> tf.Tensor:
+  """The CIFAR ResNet-32: three stages of five blocks.
+
+  Where the shape changes, the shortcut is a 1x1 convolution (option B), as in
+  LUCIR's and Mnemonics' code.
+  """
+  widths = [width, 2 * width, 4 * width]
+  return _residual_network(x, widths, 5, synchronized, **options)
+
+
+BACKBONES = {"resnet18": resnet18, "resnet32": resnet32}

@@ -1,0 +1,199 @@
+"""What every command shares: flags, one-sentence errors and exit codes."""
+
+import difflib
+import errno
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Callable, Iterable
+
+import ml_collections
+import tensorflow as tf
+from absl import flags
+from ml_collections import config_flags
+
+from ibdrr_tf import config as defaults
+from ibdrr_tf.errors import UserError
+
+__all__ = ["define_config", "parse_flags", "run", "wants_help"]
+
+_USER_ERROR = 2
+_WRITE_ERRORS = {
+  errno.ENOSPC,
+  errno.EDQUOT,
+  errno.EFBIG,
+  errno.EROFS,
+  errno.EACCES,
+  errno.EPERM,
+  errno.EIO,
+}
+
+
+def run(command: Callable[[list[str]], None]) -> None:
+  """Runs a command with the program's arguments, then ends the process.
+
+  Exit codes: 0 when all went well, 2 for a mistake of the user's (one sentence
+  on standard error), 130 and 143 when interrupted by Ctrl-C or SIGTERM.
+
+  Args:
+    command: gets the arguments, the program's name first.
+  """
+  signal.signal(signal.SIGTERM, _terminate)
+  try:
+    command(sys.argv)
+  except UserError as error:
+    _say(f"error: {error}")
+    sys.exit(_USER_ERROR)
+  except KeyboardInterrupt:
+    _say("interrupted: the same command with --workdir and --resume goes on.")
+    sys.exit(128 + signal.SIGINT)
+  except (OSError, tf.errors.OpError) as error:
+    reason = _write_failure(error)
+    if reason is None:
+      raise
+    _say(
+      f"error: a file could not be written ({reason}): make room, or choose "
+      f"another --workdir, then go on with --resume."
+    )
+    sys.exit(_USER_ERROR)
+
+
+def wants_help(argv: list[str]) -> bool:
+  """Whether help is asked for; absl's own answer would exit with code 1."""
+  return any(
+    argument.lstrip("-") in ("help", "h", "helpshort", "helpfull")
+    for argument in argv[1:]
+    if argument.startswith("-")
+  )
+
+
+def define_config(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
+  """Defines `--config` with its `--config.any.field` overrides.
+
+  Args:
+    flag_values: where to define it.
+    argv: all arguments.
+
+  Returns:
+    The arguments with `--config` first, where ml_collections wants it.
+  """
+  argv = _config_first(argv)
+  path = _config_path(argv)
+  try:
+    config_flags.DEFINE_config_file(
+      "config",
+      str(pathlib.Path(defaults.__file__)),
+      "a file with get_config(), such as those in configs/; its fields are set "
+      "by --config.field=value",
+      flag_values=flag_values,
+      sys_argv=argv,
+    )
+    flag_values(argv)
+  except (
+    flags.Error,
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+  ) as error:
+    raise UserError(_flag_sentence(error, argv, flag_values)) from error
+  except UserError:
+    raise
+  except Exception as error:  # A config file is code: anything may happen.
+    raise UserError(
+      f"the config file {path} failed with {type(error).__name__}: {error}"
+    ) from error
+  if not isinstance(flag_values.config, ml_collections.ConfigDict):
+    raise UserError(
+      f"get_config() of {path} gives no ConfigDict: start from "
+      f"ibdrr_tf.config.get_config()."
+    )
+  return argv
+
+
+def parse_flags(flag_values: flags.FlagValues, argv: list[str]) -> None:
+  """Parses flags; refuses arguments that are none."""
+  try:
+    rest = flag_values(argv)[1:]
+  except flags.Error as error:
+    raise UserError(_flag_sentence(error, argv, flag_values)) from error
+  if rest:
+    raise UserError(
+      f"the argument {rest[0]!r} is no flag: flags look like --name=value; "
+      f"--help lists them."
+    )
+
+
+def _say(sentence: str) -> None:
+  print(f"ibdrr_tf: {sentence}", file=sys.stderr)
+
+
+def _terminate(*_) -> None:
+  _say("terminated: the same command with --workdir and --resume goes on.")
+  sys.exit(128 + signal.SIGTERM)
+
+
+def _write_failure(error: Exception) -> str | None:
+  """The reason why a file could not be written, or None for other errors."""
+  if isinstance(error, OSError):
+    return str(error) if error.errno in _WRITE_ERRORS else None
+  # TensorFlow's own writers turn errno into text.
+  for number in _WRITE_ERRORS:
+    if os.strerror(number) in error.message:
+      return os.strerror(number)
+  return None
+
+
+def _config_first(argv: list[str]) -> list[str]:
+  """Moves `--config=PATH` to the front, and joins `--config PATH`."""
+  first, rest = [], []
+  arguments = iter(argv[1:])
+  for argument in arguments:
+    if argument in ("--config", "-config"):
+      first.append(f"--config={next(arguments, '')}")
+    elif argument.startswith(("--config=", "-config=")):
+      first.append(argument)
+    else:
+      rest.append(argument)
+  return [*argv[:1], *first, *rest]
+
+
+def _config_path(argv: list[str]) -> str:
+  """The config file that is named; refuses one that is not there."""
+  for argument in argv[1:]:
+    if argument.lstrip("-").startswith("config="):
+      path = argument.split("=", 1)[1]
+      # ml_collections hands what follows a colon to get_config().
+      if not pathlib.Path(path.split(":")[0]).is_file():
+        raise UserError(
+          f"there is no config file {path!r}: give a path such as "
+          f"--config=configs/cifar100_mini.py, or leave it out for the demo."
+        )
+      return path
+  return defaults.__file__
+
+
+def _flag_sentence(
+  error: Exception, argv: list[str], flag_values: flags.FlagValues
+) -> str:
+  """Says which flag is wrong and what it might have been."""
+  known = {f"config.{name}" for name in _fields(defaults.get_config())}
+  known |= set(flag_values)
+  for argument in argv[1:]:
+    name = argument.lstrip("-").split("=", 1)[0]
+    plain = name.removeprefix("no") if name.startswith("noconfig.") else name
+    if argument.startswith("-") and plain not in known:
+      near = difflib.get_close_matches(plain, known, 1)
+      hint = f"did you mean --{near[0]}?" if near else "--help lists them."
+      return f"there is no flag --{plain}: {hint}"
+  return f"{str(error).strip().splitlines()[0].rstrip('.')}; see --help."
+
+
+def _fields(
+  config: ml_collections.ConfigDict, prefix: str = ""
+) -> Iterable[str]:
+  for name, value in config.items():
+    yield prefix + name
+    if isinstance(value, ml_collections.ConfigDict):
+      yield from _fields(value, f"{prefix}{name}.")

@@ -1,0 +1,129 @@
+"""The configuration of a run: every field, its default and what it may be.
+
+The defaults are the embedded demonstration, which needs no file and runs on two
+CPU cores in a few minutes. The files in `configs/` start from here.
+"""
+
+import ml_collections
+
+from ibdrr_tf.classifiers import resnet
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay import selection
+
+__all__ = ["get_config", "validate"]
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """The embedded demonstration: generated images of 20 classes."""
+  config = ml_collections.ConfigDict()
+  config.method = "raw_replay"
+  config.dataset = "shapes"  # shapes, folder, or a TensorFlow Datasets name
+  config.data_dir = ""
+  config.seed = 0
+  config.distribute = "auto"  # none, or mirrored over all GPUs
+  config.cpu_devices = 0  # logical devices, to try mirrored without a GPU
+  config.eval_batch_size = 500
+
+  config.data = ml_collections.ConfigDict()
+  config.data.class_order = "1993"  # a seed, "natural", or numbers: "3,1,2"
+  config.data.classes = 0  # how many of that order; 0 is all
+  config.data.image_size = 0  # 0 keeps the images' own size
+  config.data.ram_bytes = 4 << 30  # larger folders are read as they are needed
+  config.data.shapes_train = 150  # generated images a class
+  config.data.shapes_test = 50
+
+  config.scenario = ml_collections.ConfigDict()
+  config.scenario.base_classes = 0  # 0 is half of them
+  config.scenario.phases = 5  # after the base phase
+
+  # The paper's recipe, scaled down by width and epochs.
+  config.classifier = ml_collections.ConfigDict()
+  config.classifier.backbone = "resnet18"
+  config.classifier.width = 8
+  config.classifier.epochs = 10
+  config.classifier.batch_size = 64
+  config.classifier.padding = 4
+  config.classifier.learning_rate = 0.1
+  config.classifier.momentum = 0.9
+  config.classifier.weight_decay = 5e-4
+  config.classifier.milestones = (0.3, 0.6, 0.8)
+  config.classifier.decay_factor = 5.0
+  config.classifier.warmup_epochs = 5.0
+  config.classifier.warmup_share = 0.1
+
+  config.memory = ml_collections.ConfigDict()
+  config.memory.exemplars_per_class = 20
+  config.memory.selection = "random"  # or herding
+  return config
+
+
+def validate(
+  config: ml_collections.ConfigDict, methods: tuple[str, ...]
+) -> None:
+  """Refuses values that would fail later, and less clearly.
+
+  Args:
+    config: the whole configuration.
+    methods: names of the methods there are.
+  """
+  _check_fields(config, get_config(), "config")
+  _one_of("method", config.method, methods)
+  _at_least("seed", config.seed, 0)
+  _at_least("eval_batch_size", config.eval_batch_size, 1)
+  data = config.data
+  for name in ("classes", "image_size", "ram_bytes"):
+    _at_least(f"data.{name}", data[name], 0)
+  for name in ("shapes_train", "shapes_test"):
+    _at_least(f"data.{name}", data[name], 1)
+  _at_least("scenario.base_classes", config.scenario.base_classes, 0)
+  if config.scenario.phases < 1:
+    raise UserError(
+      f"phases={config.scenario.phases} is too few: give --phases=1 or more, "
+      f"the number of phases that follow the base phase."
+    )
+  classifier = config.classifier
+  _one_of("classifier.backbone", classifier.backbone, resnet.BACKBONES)
+  for name in ("width", "epochs", "batch_size"):
+    _at_least(f"classifier.{name}", classifier[name], 1)
+  for name in ("padding", "weight_decay", "warmup_epochs", "warmup_share"):
+    _at_least(f"classifier.{name}", classifier[name], 0)
+  if not 0 <= classifier.momentum < 1:
+    raise UserError(
+      f"config.classifier.momentum={classifier.momentum} is out of range: "
+      f"give a number from 0 to less than 1."
+    )
+  for name in ("learning_rate", "decay_factor"):
+    if not classifier[name] > 0:
+      raise UserError(
+        f"config.classifier.{name}={classifier[name]} is not positive: "
+        f"give a number above 0."
+      )
+  _at_least("memory.exemplars_per_class", config.memory.exemplars_per_class, 1)
+  _one_of("memory.selection", config.memory.selection, selection.SELECTIONS)
+
+
+def _check_fields(config, expected, path: str) -> None:
+  """Refuses a config file that invents fields, or leaves some out."""
+  for name in sorted(set(config) ^ set(expected)):
+    state = "unknown" if name in config else "missing"
+    raise UserError(
+      f"the config's field {path}.{name} is {state}: start from "
+      f"ibdrr_tf.config.get_config(), which lists them all."
+    )
+  for name, value in expected.items():
+    if isinstance(value, ml_collections.ConfigDict):
+      _check_fields(config[name], value, f"{path}.{name}")
+
+
+def _one_of(name: str, value: str, allowed) -> None:
+  if value not in allowed:
+    raise UserError(
+      f"{name}={value!r} is unknown: choose from {', '.join(sorted(allowed))}."
+    )
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+  if not value >= least:
+    raise UserError(
+      f"config.{name}={value} is too small: give {least} or more."
+    )

@@ -1,0 +1,1 @@
+"""Images, their classes, and the order in which both arrive."""

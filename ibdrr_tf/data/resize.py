@@ -1,0 +1,28 @@
+"""Brings images of any size to one size."""
+
+import tensorflow as tf
+
+__all__ = ["resize_and_crop"]
+
+
+def resize_and_crop(image: tf.Tensor, size: int) -> tf.Tensor:
+  """Scales the shorter side to `size` and cuts out the central square.
+
+  Args:
+    image: uint8 [height, width, channels]; the sizes may be known only when the
+      graph runs.
+    size: height and width of the result.
+
+  Returns:
+    uint8 [size, size, channels]. An image of that size comes back unchanged.
+  """
+  shape = tf.shape(image)[:2]
+  scale = size / tf.reduce_min(shape)
+  # Rounding may not make the shorter side too short for the crop.
+  scaled = tf.maximum(tf.cast(tf.round(scale * tf.cast(shape, scale.dtype)),
+                              tf.int32), size)
+  pixels = tf.image.resize(image, scaled, antialias=True)
+  top, left = tf.unstack((scaled - size) // 2)
+  pixels = pixels[top : top + size, left : left + size]
+  pixels = tf.saturate_cast(tf.round(pixels), tf.uint8)
+  return tf.ensure_shape(pixels, [size, size, image.shape[-1]])

@@ -1,0 +1,137 @@
+"""Streams of batches for training and for testing.
+
+Nothing here keeps state: the order of examples and their augmentation are
+functions of (seed, epoch, example). A run that was interrupted after an epoch
+goes on with the very batches that it would have seen.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf.data import augment
+from ibdrr_tf.data.scenario import Scenario
+from ibdrr_tf.data.source import Split
+
+__all__ = ["Examples", "concatenate", "fold_in", "ordered_batches", "select"]
+
+
+def fold_in(seed: int, *path: int) -> tf.Tensor:
+  """Derives a stateless seed, int32 [2], from a seed and a path of numbers."""
+  folded = tf.constant([seed & 0x7FFFFFFF, 0], tf.int32)
+  for step in path:
+    folded = tf.random.experimental.stateless_fold_in(folded, step)
+  return folded
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+  """Labelled examples that are read by index, in batches, inside a graph.
+
+  Attributes:
+    labels: int32 [n].
+    read: maps indices, int64 [b], to images, uint8 [b, h, w, 3].
+  """
+
+  labels: np.ndarray
+  read: Callable[[tf.Tensor], tf.Tensor]
+
+  def __len__(self) -> int:
+    return len(self.labels)
+
+  def steps(self, batch_size: int) -> int:
+    """Number of batches in an epoch; the last one may be smaller."""
+    return math.ceil(len(self) / batch_size)
+
+  def training_batches(
+    self,
+    *,
+    batch_size: int,
+    epochs: range,
+    seed: tf.Tensor,
+    padding: int,
+  ) -> tf.data.Dataset:
+    """Batches of shuffled and augmented examples, epoch after epoch.
+
+    Args:
+      batch_size: examples in a batch, over all replicas.
+      epochs: the epochs to give, e.g. `range(3, 20)` to go on after three.
+      seed: int32 [2], the seed of this training set.
+      padding: pixels of padding before a random crop; 0 for no augmentation.
+
+    Returns:
+      A data set of (images uint8 [b, h, w, 3], labels int32 [b]).
+    """
+    labels = tf.constant(self.labels)
+    count = len(self)
+
+    def epoch_indices(epoch: tf.Tensor) -> tf.data.Dataset:
+      epoch_seed = tf.random.experimental.stateless_fold_in(seed, epoch)
+      order = tf.random.experimental.stateless_shuffle(
+        tf.range(count, dtype=tf.int64), epoch_seed
+      )
+      crops = augment.draw_crops(count, padding, epoch_seed)
+      examples = (order, tf.gather(crops, order))
+      return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size)
+
+    def batch(indices: tf.Tensor, crops: tf.Tensor) -> tuple:
+      images = self.read(indices)
+      if padding:
+        images = augment.crop_and_flip(images, crops, padding)
+      return images, tf.gather(labels, indices)
+
+    return (
+      tf.data.Dataset.range(epochs.start, epochs.stop)
+      .flat_map(epoch_indices)
+      .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+      .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def select(split: Split, scenario: Scenario, labels: range) -> Examples:
+  """Takes the examples of some labels from a split.
+
+  Args:
+    split: where the images are.
+    scenario: gives each source class its label.
+    labels: the labels to take.
+  """
+  all_labels = scenario.label_of(split.labels)
+  chosen = np.flatnonzero(np.isin(all_labels, labels)).astype(np.int64)
+  table = tf.constant(chosen)
+  return Examples(
+    labels=all_labels[chosen],
+    read=lambda indices: split.read(tf.gather(table, indices)),
+  )
+
+
+def concatenate(parts: Sequence[Examples]) -> Examples:
+  """Joins examples from several places into one set, in the given order."""
+  parts = [part for part in parts if len(part)]
+  if len(parts) == 1:
+    return parts[0]
+  starts = np.cumsum([0] + [len(part) for part in parts])
+
+  def read(indices: tf.Tensor) -> tf.Tensor:
+    # Each part reads only what is its own; the pieces are put back in order.
+    places, pieces = [], []
+    for part, start, stop in zip(parts, starts, starts[1:], strict=False):
+      place = tf.where((indices >= start) & (indices < stop))[:, 0]
+      places.append(tf.cast(place, tf.int32))
+      pieces.append(part.read(tf.gather(indices, place) - start))
+    return tf.dynamic_stitch(places, pieces)
+
+  return Examples(np.concatenate([part.labels for part in parts]), read)
+
+
+def ordered_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
+  """Batches of images, uint8 [b, h, w, 3], in order and as they are."""
+  return (
+    tf.data.Dataset.range(len(examples))
+    .batch(batch_size)
+    .map(examples.read, num_parallel_calls=tf.data.AUTOTUNE)
+    .prefetch(tf.data.AUTOTUNE)
+  )

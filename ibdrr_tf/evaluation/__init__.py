@@ -1,0 +1,1 @@
+"""How well a run did: accuracies, bytes, tables and figures."""

@@ -1,0 +1,62 @@
+"""Figures of a run, drawn without a screen."""
+
+import io
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+__all__ = ["confusion_figure", "phase_accuracy_figure", "to_png"]
+
+
+def phase_accuracy_figure(runs: list[dict[str, Any]]) -> Figure:
+  """Accuracy on all classes seen against their number, as in the paper.
+
+  Args:
+    runs: contents of results.json, one curve each.
+  """
+  figure = Figure(figsize=(6, 4), layout="constrained")
+  axes = figure.add_subplot()
+  for run in runs:
+    classes = [phase["classes_seen"] for phase in run["phases"]]
+    accuracies = [phase["accuracy"] for phase in run["phases"]]
+    axes.plot(classes, accuracies, marker="o", label=run["method"])
+    axes.set_xticks(classes)
+  axes.set(
+    xlabel="classes seen", ylabel="accuracy on all of them, %", ylim=(0, 100)
+  )
+  backbone = runs[0]["backbone"]
+  axes.set_title(
+    f"{runs[0]['dataset']}, {backbone['name']}, "
+    f"{backbone['parameters'] / 1e6:.2f} M parameters"
+  )
+  axes.grid(alpha=0.3)
+  axes.legend()
+  return figure
+
+
+def confusion_figure(confusion: np.ndarray, boundaries: list[int]) -> Figure:
+  """A confusion matrix with lines between phases.
+
+  Args:
+    confusion: int [classes, classes], true class by row.
+    boundaries: classes seen after each phase.
+  """
+  shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+  figure = Figure(figsize=(6, 5), layout="constrained")
+  axes = figure.add_subplot()
+  image = axes.imshow(shares, vmin=0, vmax=1, cmap="viridis")
+  for boundary in boundaries[:-1]:
+    axes.axhline(boundary - 0.5, color="white", linewidth=0.7)
+    axes.axvline(boundary - 0.5, color="white", linewidth=0.7)
+  axes.set(xlabel="predicted", ylabel="true", title="share of a class")
+  figure.colorbar(image)
+  return figure
+
+
+def to_png(figure: Figure) -> bytes:
+  """Draws a figure."""
+  buffer = io.BytesIO()
+  FigureCanvasAgg(figure).print_png(buffer)
+  return buffer.getvalue()

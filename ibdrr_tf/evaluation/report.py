@@ -1,0 +1,123 @@
+"""Tables that a person reads: on the terminal and in `report.md`."""
+
+from typing import Any
+
+__all__ = ["markdown", "megabytes", "phase_header", "phase_row", "summary"]
+
+_COLUMNS = (
+  ("phase", 5),
+  ("classes", 7),
+  ("accuracy %", 10),
+  ("old %", 7),
+  ("new %", 7),
+  ("seconds", 8),
+  ("images kept", 11),
+  ("MB kept", 9),
+)
+
+
+def megabytes(count: int) -> str:
+  """Bytes as MB of 10^6 bytes."""
+  return f"{count / 1e6:.3f}"
+
+
+def phase_header() -> str:
+  """The heading of the phase table on a terminal."""
+  return "  ".join(name.rjust(width) for name, width in _COLUMNS)
+
+
+def phase_row(phase: dict[str, Any]) -> str:
+  """A finished phase as a row of that table."""
+  cells = zip(_cells(phase), _COLUMNS, strict=True)
+  return "  ".join(cell.rjust(width) for cell, (_, width) in cells)
+
+
+def summary(results: dict[str, Any]) -> str:
+  """What the run reached, each metric with the name that says which it is."""
+  return "\n".join(
+    f"{name}: {value}" for name, value in _summary_items(results)
+  )
+
+
+def markdown(results: dict[str, Any]) -> str:
+  """The whole report of a run, as Markdown."""
+  head = [name for name, _ in _COLUMNS]
+  phases = [_cells(phase) for phase in results["phases"]]
+  groups = [
+    [str(phase["phase"])]
+    + [f"{value:.2f}" for value in phase["accuracy_by_phase_group"]]
+    for phase in results["phases"]
+  ]
+  width = len(results["phases"])
+  groups = [row + [""] * (width + 1 - len(row)) for row in groups]
+  group_head = ["after phase"] + [f"group {j}" for j in range(width)]
+  ledger = results["phases"][-1]["memory"]
+  sections = [
+    f"# {results['method']} on {results['dataset']}",
+    f"```\n{results['command']}\n```",
+    _table(["", ""], [list(item) for item in _summary_items(results)]),
+    "## Phases",
+    "Accuracy is on the test images of all classes seen so far; old and new "
+    "are its parts before and in the phase. MB are 10^6 bytes.",
+    _table(head, phases),
+    "![Accuracy after each phase](phase_accuracy.png)",
+    "## Accuracy by group",
+    "Rows: after which phase. Columns: test images of the classes that a phase "
+    "introduced.",
+    _table(group_head, groups),
+    "## Memory after the last phase",
+    _table(
+      ["", "bytes"],
+      [[k, "–" if v is None else str(v)] for k, v in ledger.items()],
+    ),
+    "## Versions",
+    _table(["package", "version"], [list(i) for i in _versions(results)]),
+  ]
+  return "\n\n".join(sections) + "\n"
+
+
+def _versions(results: dict[str, Any]) -> list[tuple[str, str]]:
+  return [(name, str(value)) for name, value in results["versions"].items()]
+
+
+def _cells(phase: dict[str, Any]) -> list[str]:
+  *old, new = phase["accuracy_by_phase_group"]
+  return [
+    str(phase["phase"]),
+    str(phase["classes_seen"]),
+    f"{phase['accuracy']:.2f}",
+    f"{sum(old) / len(old):.2f}" if old else "–",
+    f"{new:.2f}",
+    f"{phase['train_seconds']:.1f}",
+    str(phase["memory"]["images"]),
+    megabytes(phase["memory"]["total"]),
+  ]
+
+
+def _summary_items(results: dict[str, Any]) -> list[tuple[str, str]]:
+  def percent(name: str) -> str:
+    value = results[name]
+    return "–" if value is None else f"{value:.2f}"
+
+  backbone = results["backbone"]
+  ledger = results["phases"][-1]["memory"]
+  return [
+    ("method", results["method"]),
+    ("data set", results["dataset"]),
+    ("backbone", f"{backbone['name']}, {backbone['parameters']:,} parameters"),
+    ("average accuracy without base phase %", percent("average_accuracy")),
+    (
+      "average accuracy with base phase %",
+      percent("average_accuracy_with_base"),
+    ),
+    ("accuracy after the last phase %", percent("last_accuracy")),
+    ("forgetting, points", percent("forgetting")),
+    ("backward transfer, points", percent("backward_transfer")),
+    ("kept, models included, MB", megabytes(ledger["total"])),
+    ("seed", str(results["seed"])),
+  ]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+  lines = [head, ["---"] * len(head), *rows]
+  return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,219 @@
+"""The phase loop: learn a phase, remember it, evaluate, write it down."""
+
+import importlib.metadata
+import pathlib
+import platform
+import shutil
+from typing import Any
+
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf import files
+from ibdrr_tf.classifiers.classifier import save_classifier
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.load import load_source
+from ibdrr_tf.data.scenario import Scenario, class_order, make_scenario
+from ibdrr_tf.data.source import Source
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.evaluation import figures, metrics, report
+from ibdrr_tf.evaluation import results as records
+from ibdrr_tf.evaluation.ledger import Ledger
+from ibdrr_tf.methods import METHODS, Method
+from ibdrr_tf.workdir import open_workdir
+
+__all__ = ["run_experiment"]
+
+
+def run_experiment(
+  config: ml_collections.ConfigDict,
+  workdir: str,
+  *,
+  strategy: tf.distribute.Strategy,
+  resume: bool = False,
+  command: str = "",
+) -> dict[str, Any]:
+  """Runs all phases that are not yet done and leaves a complete workdir.
+
+  Args:
+    config: a validated configuration.
+    workdir: folder of the run.
+    strategy: models are made within its scope.
+    resume: whether to go on with a run that is there.
+    command: how the run was started, for the record.
+
+  Returns:
+    The contents of results.json.
+  """
+  source, scenario = _prepare_data(config)
+  claimed = open_workdir(workdir, config, resume=resume)
+  # Weights and batches are stateless functions of the seed; with deterministic
+  # ops a run that was interrupted ends with the very same table.
+  tf.config.experimental.enable_op_determinism()
+  method = METHODS[config.method](
+    config, scenario, source, claimed.path, strategy
+  )
+  phases = list(claimed.results["phases"]) if claimed.results else []
+  results = claimed.results
+  print(f"{config.method} on {config.dataset}, in {workdir}")
+  print(report.phase_header())
+  for record in phases:
+    print(report.phase_row(record))
+  if claimed.is_finished(len(scenario.phases)):
+    print(f"\n{report.summary(results)}")
+    return results
+  if phases:
+    method.learn(phases[-1]["phase"])  # Only restores what was finished.
+  for phase in scenario.phases[len(phases) :]:
+    record, confusion = _run_phase(method, phase)
+    phases.append(record)
+    results = records.summarize(phases, _identity(config, method, command))
+    _write_phase(claimed.path, results, confusion, scenario)
+    print(report.phase_row(record), flush=True)
+  print(f"\n{report.summary(results)}")
+  return results
+
+
+def _prepare_data(
+  config: ml_collections.ConfigDict,
+) -> tuple[Source, Scenario]:
+  source = load_source(
+    config.dataset,
+    data_dir=config.data_dir,
+    image_size=config.data.image_size,
+    ram_bytes=config.data.ram_bytes,
+    shapes_per_class=(config.data.shapes_train, config.data.shapes_test),
+    seed=config.seed,
+  )
+  scenario = make_scenario(
+    class_order(config.data.class_order, len(source.class_names)),
+    classes=config.data.classes,
+    base_classes=config.scenario.base_classes,
+    phases=config.scenario.phases,
+  )
+  for name, split in (("training", source.train), ("test", source.test)):
+    counts = np.bincount(split.labels, minlength=len(source.class_names))
+    for used in scenario.order:
+      if not counts[used]:
+        raise UserError(
+          f"class {source.class_names[used]!r} of {source.name} has no {name} "
+          f"images: add some, or leave it out by --config.data.class_order."
+        )
+  return source, scenario
+
+
+def _run_phase(method: Method, phase: int) -> tuple[dict[str, Any], np.ndarray]:
+  """Learns, remembers and evaluates; gives the record and the confusion."""
+  scenario = method.scenario
+  seconds = method.learn(phase)
+  method.remember(phase)
+  seen = scenario.seen_labels(phase)
+  test = stream.select(method.source.test, scenario, seen)
+  confusion = metrics.confusion_matrix(
+    test.labels, method.predict(test), len(seen)
+  )
+  record = records.phase_record(
+    phase=phase,
+    boundaries=scenario.boundaries[: phase + 1],
+    confusion=confusion,
+    train_seconds=seconds,
+    memory=Ledger(**method.stored_bytes(phase)).to_json(),
+  )
+  _write_classifier(method)
+  return record, confusion
+
+
+def _write_phase(
+  path: pathlib.Path,
+  results: dict[str, Any],
+  confusion: np.ndarray,
+  scenario: Scenario,
+) -> None:
+  """Writes all that can be seen after a phase; results.json comes last.
+
+  A phase counts as done once results.json names it, so whatever precedes it is
+  written again when the process is killed in between.
+  """
+  phase = results["phases"][-1]["phase"]
+  boundaries = scenario.boundaries[: phase + 1]
+  _write_summaries(path / "tensorboard", results, confusion, boundaries)
+  _write_png(
+    path / "phase_accuracy.png", figures.phase_accuracy_figure([results])
+  )
+  files.write_text(path / "report.md", report.markdown(results))
+  files.write_json(path / "results.json", results)
+  # Only the last phase's weights can be needed again.
+  for earlier in range(phase):
+    shutil.rmtree(
+      path / "checkpoints" / f"phase-{earlier:03d}", ignore_errors=True
+    )
+
+
+def _write_summaries(
+  path: pathlib.Path,
+  results: dict[str, Any],
+  confusion: np.ndarray,
+  boundaries: tuple[int, ...],
+) -> None:
+  """Accuracies, bytes and the confusion matrix, by phase, for TensorBoard."""
+  last = results["phases"][-1]
+  picture = figures.to_png(figures.confusion_figure(confusion, boundaries))
+  writer = tf.summary.create_file_writer(str(path / "phases"))
+  with writer.as_default(step=last["phase"]):
+    tf.summary.scalar("accuracy/all classes seen", last["accuracy"])
+    for group, value in enumerate(last["accuracy_by_phase_group"]):
+      tf.summary.scalar(f"accuracy/classes of phase {group}", value)
+    for name, value in last["memory"].items():
+      if value is not None:
+        tf.summary.scalar(f"memory/{name}", value)
+    tf.summary.image("confusion", tf.io.decode_png(picture)[tf.newaxis])
+  writer.close()
+
+
+def _write_classifier(method: Method) -> None:
+  """Saves the network with the names of its classes, in label order."""
+  folder = method.workdir / "classifier"
+  with files.replaced(folder / "classifier.keras") as beside:
+    save_classifier(method.classifier, str(beside))
+  order = method.scenario.order[: method.classifier.classes]
+  names = [method.source.class_names[number] for number in order]
+  files.write_json(folder / "class_names.json", names)
+
+
+def _write_png(path: pathlib.Path, figure: Any) -> None:
+  with files.replaced(path) as beside:
+    beside.write_bytes(figures.to_png(figure))
+
+
+def _identity(
+  config: ml_collections.ConfigDict, method: Method, command: str
+) -> dict[str, Any]:
+  """What a run is, apart from what it gave."""
+  backbone = config.classifier
+  return {
+    "method": config.method,
+    "dataset": config.dataset,
+    "backbone": {
+      "name": f"{backbone.backbone} of width {backbone.width}",
+      "parameters": sum(
+        int(np.prod(weight.shape))
+        for weight in method.classifier.trainable_weights
+      ),
+    },
+    "seed": config.seed,
+    "command": command,
+    "versions": {
+      "python": platform.python_version(),
+      **{
+        name: importlib.metadata.version(name)
+        for name in (
+          "ibdrr_tf",
+          "tensorflow",
+          "tensorflow-compression",
+          "keras",
+          "numpy",
+        )
+      },
+    },
+  }

@@ -1,0 +1,150 @@
+"""What all methods share: how a classifier is trained in a phase."""
+
+import abc
+import pathlib
+
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf import training
+from ibdrr_tf.classifiers import classifier as classifiers
+from ibdrr_tf.classifiers import optimizer as optimizers
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.scenario import Scenario
+from ibdrr_tf.data.source import Source
+
+__all__ = ["Method"]
+
+# What random numbers are for; folded into the seed so that they never meet.
+_SHUFFLE, _WEIGHTS = range(2)
+
+
+class Method(abc.ABC):
+  """Learns classes phase after phase.
+
+  In each phase the experiment calls `learn`, then `remember`. A subclass says
+  what the classifier is trained on (`examples`), what is kept for later
+  (`remember`, `stored_bytes`), and may start from old weights (`initialize`).
+
+  Args:
+    config: the run's configuration.
+    scenario: classes and phases.
+    source: the data set.
+    workdir: where `memory/`, `checkpoints/` and `tensorboard/` are.
+    strategy: models and optimisers are made within its scope.
+
+  Attributes:
+    classifier: the network after the last phase learned; None before the first.
+  """
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    scenario: Scenario,
+    source: Source,
+    workdir: pathlib.Path,
+    strategy: tf.distribute.Strategy,
+  ):
+    self.config = config
+    self.scenario = scenario
+    self.source = source
+    self.workdir = workdir
+    self.strategy = strategy
+    self.classifier: classifiers.Classifier | None = None
+
+  @abc.abstractmethod
+  def examples(self, phase: int) -> stream.Examples:
+    """What the classifier is trained on in a phase."""
+
+  def initialize(self, classifier: classifiers.Classifier) -> None:
+    """Sets a new classifier's weights; from scratch unless overridden."""
+
+  def remember(self, phase: int) -> None:
+    """Keeps what later phases will need of this one. May be called again."""
+
+  @abc.abstractmethod
+  def stored_bytes(self, phase: int) -> dict[str, int]:
+    """Bytes kept after a phase, by the ledger's names; also `images`."""
+
+  def learn(self, phase: int) -> float:
+    """Trains the classifier of a phase; returns the seconds it took.
+
+    A phase that was interrupted goes on after its last finished epoch; one
+    that was finished is only restored.
+    """
+    config = self.config.classifier
+    examples = self.examples(phase)
+    steps = examples.steps(config.batch_size)
+    classifier = self._compiled(phase, steps)
+    seed = stream.fold_in(self.config.seed, phase, _SHUFFLE)
+    seconds = training.fit(
+      classifier,
+      training.Fit(
+        epochs=config.epochs,
+        steps_per_epoch=steps,
+        batches=lambda epochs: examples.training_batches(
+          batch_size=config.batch_size,
+          epochs=epochs,
+          seed=seed,
+          padding=config.padding,
+        ),
+        checkpoints=self.workdir / "checkpoints" / f"phase-{phase:03d}",
+        tensorboard=self.workdir / "tensorboard" / f"phase-{phase:03d}",
+        title=f"phase {phase}, {classifier.classes} classes",
+      ),
+    )
+    self.classifier = classifier
+    return seconds
+
+  def new_examples(self, phase: int) -> stream.Examples:
+    """The raw training images of the classes that a phase introduces."""
+    labels = self.scenario.new_labels(phase)
+    return stream.select(self.source.train, self.scenario, labels)
+
+  def predict(self, examples: stream.Examples) -> np.ndarray:
+    """Names the class of each example: int64 [n]."""
+    batches = stream.ordered_batches(examples, self.config.eval_batch_size)
+    return self.classifier.predict(batches, verbose=0).argmax(axis=1)
+
+  def features(self, examples: stream.Examples) -> np.ndarray:
+    """Features of each example, without augmentation: float32 [n, d]."""
+    batches = stream.ordered_batches(examples, self.config.eval_batch_size)
+    return self.classifier.embed.predict(batches, verbose=0)
+
+  def _compiled(self, phase: int, steps: int) -> classifiers.Classifier:
+    """A classifier over all classes seen, ready to be trained in a phase."""
+    config = self.config.classifier
+    # Initial weights depend on (seed, phase) alone, not on what ran before.
+    seed = stream.fold_in(self.config.seed, phase, _WEIGHTS)
+    tf.keras.utils.set_random_seed(int(seed[0].numpy()) & 0x7FFFFFFF)
+    with self.strategy.scope():
+      classifier = classifiers.build_classifier(
+        backbone=config.backbone,
+        width=config.width,
+        image_shape=self.source.train.image_shape,
+        classes=self.scenario.classes_seen(phase),
+        synchronized=self.strategy.num_replicas_in_sync > 1,
+      )
+      classifier.compile(
+        optimizers.paper_sgd(
+          epochs=config.epochs,
+          steps_per_epoch=steps,
+          learning_rate=config.learning_rate,
+          momentum=config.momentum,
+          l2=config.weight_decay,
+          milestones=tuple(config.milestones),
+          factor=config.decay_factor,
+          warmup_epochs=config.warmup_epochs,
+          warmup_share=config.warmup_share,
+        ),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+      )
+    self.initialize(classifier)
+    return classifier
+
+  def _continue_from_last(self, classifier: classifiers.Classifier) -> None:
+    """Starts from the weights of the phase before, with a larger head."""
+    if self.classifier is not None:
+      classifiers.grow_head(self.classifier, classifier)

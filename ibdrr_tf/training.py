@@ -1,0 +1,167 @@
+"""Keras `fit` that can be killed after any epoch and goes on as if not."""
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+import tqdm
+
+from ibdrr_tf.errors import UserError
+
+__all__ = ["Fit", "fit"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+  """What to fit, for how long, and where to leave traces.
+
+  Attributes:
+    epochs: number of epochs.
+    steps_per_epoch: batches in each of them.
+    batches: gives the batches of a range of epochs; must be a pure function of
+      the epoch, or a resumed run would differ.
+    checkpoints: folder for the state after each epoch; holds one.
+    tensorboard: folder for losses, metrics and the learning rate.
+    title: what the progress bar says.
+  """
+
+  epochs: int
+  steps_per_epoch: int
+  batches: Callable[[range], tf.data.Dataset]
+  checkpoints: pathlib.Path
+  tensorboard: pathlib.Path
+  title: str
+
+
+def fit(
+  model: tf.keras.Model,
+  job: Fit,
+  callbacks: Sequence[tf.keras.callbacks.Callback] = (),
+) -> float:
+  """Trains a compiled model, from the last finished epoch if there is one.
+
+  Args:
+    model: built and compiled; its weights and its optimiser's are replaced by
+      those of a checkpoint where there is one.
+    job: what to fit.
+    callbacks: more Keras callbacks.
+
+  Returns:
+    Seconds spent in training, earlier interrupted runs included.
+  """
+  state = _State(model, job.checkpoints)
+  start = state.restore()
+  if start < job.epochs:
+    model.fit(
+      job.batches(range(start, job.epochs)),
+      initial_epoch=start,
+      epochs=job.epochs,
+      steps_per_epoch=job.steps_per_epoch,
+      verbose=0,
+      callbacks=[
+        # The guard comes before the checkpoint: a broken state is not kept.
+        _StopOnNaN(job.title),
+        *callbacks,
+        state,
+        tf.keras.callbacks.TensorBoard(
+          str(job.tensorboard), write_graph=False, profile_batch=0
+        ),
+        _ProgressBar(job.title, start, job.epochs, job.steps_per_epoch),
+      ],
+    )
+  return state.seconds
+
+
+class _State(tf.keras.callbacks.Callback):
+  """Model, optimiser, epoch and time, kept after every epoch."""
+
+  def __init__(self, model: tf.keras.Model, directory: pathlib.Path):
+    super().__init__()
+    model.optimizer.build(model.trainable_variables)
+    self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
+    self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+    self._manager = tf.train.CheckpointManager(
+      tf.train.Checkpoint(
+        model=model,
+        optimizer=model.optimizer,
+        epoch=self._epoch,
+        seconds=self._seconds,
+      ),
+      str(directory),
+      max_to_keep=1,
+    )
+
+  @property
+  def seconds(self) -> float:
+    return float(self._seconds.numpy())
+
+  def restore(self) -> int:
+    """Restores the last finished epoch; returns how many are finished."""
+    latest = self._manager.latest_checkpoint
+    if latest:
+      try:
+        status = self._manager.checkpoint.restore(latest)
+        status.assert_existing_objects_matched()
+      except (AssertionError, ValueError, tf.errors.OpError) as error:
+        raise UserError(
+          f"the checkpoint {latest} cannot be read: remove the folder "
+          f"{self._manager.directory} to repeat its epochs."
+        ) from error
+    return int(self._epoch.numpy())
+
+  def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+    self._started = time.perf_counter()
+
+  def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    self._epoch.assign(epoch + 1)
+    self._seconds.assign_add(time.perf_counter() - self._started)
+    self._manager.save(checkpoint_number=epoch + 1)
+
+
+class _StopOnNaN(tf.keras.callbacks.Callback):
+  """Ends a run whose loss is lost, before the state is kept."""
+
+  def __init__(self, title: str):
+    super().__init__()
+    self._title = title
+
+  def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    loss = (logs or {}).get("loss", 0.0)
+    if loss != loss or abs(loss) == float("inf"):
+      raise UserError(
+        f"the loss became {loss} in epoch {epoch + 1} of {self._title}: lower "
+        f"the learning rate and start again in another --workdir."
+      )
+
+
+class _ProgressBar(tf.keras.callbacks.Callback):
+  """One bar for all epochs, with the time that is left; silent in log files."""
+
+  def __init__(self, title: str, start: int, epochs: int, steps: int):
+    super().__init__()
+    self._epochs = epochs
+    self._title = title
+    self._bar_options = {"total": epochs * steps, "initial": start * steps}
+
+  def on_train_begin(self, logs: dict | None = None) -> None:
+    # disable=None: no bar where standard error is no terminal.
+    self._bar = tqdm.tqdm(
+      desc=self._title,
+      unit="step",
+      leave=False,
+      disable=None,
+      dynamic_ncols=True,
+      **self._bar_options,
+    )
+
+  def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+    self._bar.update()
+
+  def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    values = {name: f"{value:.3g}" for name, value in (logs or {}).items()}
+    self._bar.set_postfix(epoch=f"{epoch + 1}/{self._epochs}", **values)
+
+  def on_train_end(self, logs: dict | None = None) -> None:
+    self._bar.close()

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ibdrr_tf.classifiers import classifier as classifiers
+
+
+def build(**options):
+  settings = {
+    "backbone": "resnet18",
+    "width": 4,
+    "image_shape": (16, 16, 3),
+    "classes": 5,
+  }
+  return classifiers.build_classifier(**(settings | options))
+
+
+def images(count=6, size=16):
+  generator = np.random.default_rng(0)
+  return generator.integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+
+
+def parameters(model):
+  return sum(int(np.prod(w.shape)) for w in model.trainable_weights)
+
+
+@pytest.mark.parametrize(
+  ("backbone", "width", "classes", "published"),
+  [
+    # The numbers that the well-known PyTorch versions print.
+    ("resnet18", 64, 100, 11_220_132),
+    ("resnet32", 16, 10, 466_906),
+  ],
+)
+def test_parameter_counts(backbone, width, classes, published):
+  model = build(
+    backbone=backbone, width=width, classes=classes, image_shape=(32, 32, 3)
+  )
+  assert parameters(model) == published
+
+
+def test_features_and_logits():
+  model = build()
+  features = model.embed(images())
+  assert features.shape == (6, 32) and model.classes == 5
+  kernel, bias = model.get_layer("logits").get_weights()
+  np.testing.assert_allclose(
+    model(images()), features.numpy() @ kernel + bias, atol=1e-4
+  )
+
+
+def test_any_image_size_in_one_architecture():
+  assert parameters(build(image_shape=(64, 48, 3))) == parameters(build())
+
+
+def test_growing_keeps_old_logits_exactly():
+  old, new = build(classes=3), build(classes=5)
+  classifiers.grow_head(old, new)
+  np.testing.assert_allclose(new(images())[:, :3], old(images()), atol=1e-6)
+
+
+def test_saved_classifier_loads_without_custom_objects(tmp_path):
+  model = build()
+  classifiers.save_classifier(model, str(tmp_path / "c.keras"))
+  loaded = tf.keras.models.load_model(tmp_path / "c.keras")
+  np.testing.assert_allclose(loaded(images()), model(images()), atol=1e-6)

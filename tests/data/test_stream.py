@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ibdrr_tf.data import scenario as scenarios
+from ibdrr_tf.data import source, stream
+
+SEED = stream.fold_in(0, 1)
+
+
+def split_of(labels):
+  """A split whose images are filled with their own index."""
+  labels = np.array(labels)
+  images = np.arange(len(labels), dtype=np.uint8)[:, None, None, None]
+  return source.in_memory(np.tile(images, (1, 4, 4, 3)), labels)
+
+
+@pytest.fixture
+def examples():
+  scenario = scenarios.make_scenario(
+    (2, 0, 1), classes=0, base_classes=1, phases=1
+  )
+  return stream.select(split_of([0, 1, 2] * 10), scenario, range(1, 3))
+
+
+def epoch_list(examples, epochs, **options):
+  options = {"batch_size": 8, "seed": SEED, "padding": 0} | options
+  batches = examples.training_batches(epochs=epochs, **options)
+  return [(x.numpy(), y.numpy()) for x, y in batches]
+
+
+def test_select_takes_the_images_of_its_labels_only(examples):
+  images = examples.read(tf.range(20, dtype=tf.int64)).numpy()
+  index = images[:, 0, 0, 0]
+  assert set(index % 3) == {0, 1}
+  # Source class 0 is second in the order, class 1 is third.
+  np.testing.assert_array_equal(examples.labels, np.where(index % 3, 2, 1))
+
+
+def test_an_epoch_shows_every_example_once_with_its_label(examples):
+  batches = epoch_list(examples, range(1))
+  assert [len(y) for _, y in batches] == [8, 8, 4] and examples.steps(8) == 3
+  index = np.concatenate([x[:, 0, 0, 0] for x, _ in batches])
+  labels = np.concatenate([y for _, y in batches])
+  assert sorted(index) == [i for i in range(30) if i % 3 != 2]
+  np.testing.assert_array_equal(labels, np.where(index % 3, 2, 1))
+
+
+def test_epochs_differ_and_resuming_repeats_what_would_have_come(examples):
+  whole = epoch_list(examples, range(3), padding=2)
+  rest = epoch_list(examples, range(2, 3), padding=2)
+  for (x, y), (x2, y2) in zip(whole[6:], rest, strict=True):
+    np.testing.assert_array_equal(x, x2)
+    np.testing.assert_array_equal(y, y2)
+  assert (whole[0][1] != whole[3][1]).any()
+
+
+def test_augmentation_belongs_to_the_example_not_to_the_batch(examples):
+  def by_label_and_pixels(batches):
+    return sorted(
+      (int(label), image.tobytes())
+      for images, labels in batches
+      for image, label in zip(images, labels, strict=True)
+    )
+
+  small = epoch_list(examples, range(1), padding=2, batch_size=3)
+  large = epoch_list(examples, range(1), padding=2, batch_size=20)
+  assert by_label_and_pixels(small) == by_label_and_pixels(large)
+
+
+def test_concatenate_reads_each_part_where_it_is():
+  scenario = scenarios.make_scenario(
+    (0, 1), classes=0, base_classes=1, phases=1
+  )
+  split = split_of([0, 1, 1, 0, 1])
+  parts = [stream.select(split, scenario, range(i, i + 1)) for i in (0, 1)]
+  joined = stream.concatenate(parts)
+  read = tf.function(joined.read)  # It must work inside a graph.
+  for indices, want in (
+    ([0, 1, 2, 3, 4], [0, 3, 1, 2, 4]),
+    ([4, 0, 2], [4, 0, 1]),
+    ([3], [2]),
+  ):
+    got = read(tf.constant(indices, tf.int64)).numpy()[:, 0, 0, 0]
+    assert got.tolist() == want
+  assert joined.labels.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_ordered_batches_keep_the_order(examples):
+  batches = list(stream.ordered_batches(examples, 7))
+  index = np.concatenate([x.numpy()[:, 0, 0, 0] for x in batches])
+  assert index.tolist() == [i for i in range(30) if i % 3 != 2]
+
+
+def test_seeds_of_different_paths_differ():
+  seeds = {
+    tuple(stream.fold_in(seed, *path).numpy())
+    for seed in (0, 1)
+    for path in [(0, 0), (0, 1), (1, 0), (1, 1)]
+  }
+  assert len(seeds) == 8

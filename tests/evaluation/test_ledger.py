@@ -1,0 +1,32 @@
+from ibdrr_tf.evaluation.ledger import Ledger
+
+
+def test_total_is_every_byte_once():
+  ledger = Ledger(
+    payload=1000,
+    index=200,
+    raw_exemplars=30,
+    codec_vqvae=4,
+    codec_bitswap=50000,
+    other_models=600000,
+    images=7,
+    codes=800,
+  )
+  record = ledger.to_json()
+  assert record["total"] == 651234
+  assert record["bits_per_code"] == 10.0
+  assert list(record) == [
+    "payload",
+    "index",
+    "raw_exemplars",
+    "codec_vqvae",
+    "codec_bitswap",
+    "other_models",
+    "images",
+    "total",
+    "bits_per_code",
+  ]
+
+
+def test_no_codes_have_no_bits():
+  assert Ledger(images=3, raw_exemplars=9).to_json()["bits_per_code"] is None
