@@ -4,6 +4,7 @@ import difflib
 import errno
 import os
 import pathlib
+import runpy
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -40,6 +41,8 @@ def run(command: Callable[[list[str]], None]) -> None:
     command: gets the arguments, the program's name first.
   """
   signal.signal(signal.SIGTERM, _terminate)
+  # Each phase has a new model, so TensorFlow would warn of "retracing".
+  tf.get_logger().setLevel("ERROR")
   try:
     command(sys.argv)
   except UserError as error:
@@ -69,46 +72,29 @@ def wants_help(argv: list[str]) -> bool:
 
 
 def define_config(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
-  """Defines `--config` with its `--config.any.field` overrides.
+  """Loads the file of `--config` and defines `--config.any.field` flags.
 
   Args:
-    flag_values: where to define it.
+    flag_values: where to define them.
     argv: all arguments.
 
   Returns:
-    The arguments with `--config` first, where ml_collections wants it.
+    The arguments without `--config=FILE` itself.
   """
-  argv = _config_first(argv)
-  path = _config_path(argv)
+  path, argv = _split_config(argv)
+  config = _load_config(path)
+  # Defining them reads argv too, and meets unknown fields first.
   try:
-    config_flags.DEFINE_config_file(
+    config_flags.DEFINE_config_dict(
       "config",
-      str(pathlib.Path(defaults.__file__)),
+      config,
       "a file with get_config(), such as those in configs/; its fields are set "
       "by --config.field=value",
       flag_values=flag_values,
       sys_argv=argv,
     )
-    flag_values(argv)
-  except (
-    flags.Error,
-    AttributeError,
-    KeyError,
-    TypeError,
-    ValueError,
-  ) as error:
+  except (flags.Error, AttributeError, KeyError, TypeError) as error:
     raise UserError(_flag_sentence(error, argv, flag_values)) from error
-  except UserError:
-    raise
-  except Exception as error:  # A config file is code: anything may happen.
-    raise UserError(
-      f"the config file {path} failed with {type(error).__name__}: {error}"
-    ) from error
-  if not isinstance(flag_values.config, ml_collections.ConfigDict):
-    raise UserError(
-      f"get_config() of {path} gives no ConfigDict: start from "
-      f"ibdrr_tf.config.get_config()."
-    )
   return argv
 
 
@@ -145,33 +131,37 @@ def _write_failure(error: Exception) -> str | None:
   return None
 
 
-def _config_first(argv: list[str]) -> list[str]:
-  """Moves `--config=PATH` to the front, and joins `--config PATH`."""
-  first, rest = [], []
+def _split_config(argv: list[str]) -> tuple[str, list[str]]:
+  """Takes `--config=FILE` or `--config FILE` out of the arguments."""
+  path, rest = defaults.__file__, argv[:1]
   arguments = iter(argv[1:])
   for argument in arguments:
-    if argument in ("--config", "-config"):
-      first.append(f"--config={next(arguments, '')}")
-    elif argument.startswith(("--config=", "-config=")):
-      first.append(argument)
+    name, equals, value = argument.partition("=")
+    if name in ("--config", "-config"):
+      path = value if equals else next(arguments, "")
     else:
       rest.append(argument)
-  return [*argv[:1], *first, *rest]
+  return path, rest
 
 
-def _config_path(argv: list[str]) -> str:
-  """The config file that is named; refuses one that is not there."""
-  for argument in argv[1:]:
-    if argument.lstrip("-").startswith("config="):
-      path = argument.split("=", 1)[1]
-      # ml_collections hands what follows a colon to get_config().
-      if not pathlib.Path(path.split(":")[0]).is_file():
-        raise UserError(
-          f"there is no config file {path!r}: give a path such as "
-          f"--config=configs/cifar100_mini.py, or leave it out for the demo."
-        )
-      return path
-  return defaults.__file__
+def _load_config(path: str) -> ml_collections.ConfigDict:
+  if not pathlib.Path(path).is_file():
+    raise UserError(
+      f"there is no config file {path!r}: give a path such as "
+      f"--config=configs/cifar100_mini.py, or leave it out for the demo."
+    )
+  try:
+    config = runpy.run_path(path)["get_config"]()
+  except Exception as error:  # A config file is code: anything may happen.
+    raise UserError(
+      f"the config file {path} failed with {type(error).__name__}: {error}."
+    ) from error
+  if not isinstance(config, ml_collections.ConfigDict):
+    raise UserError(
+      f"get_config() of {path} gives no ConfigDict: start from "
+      f"ibdrr_tf.config.get_config()."
+    )
+  return config
 
 
 def _flag_sentence(

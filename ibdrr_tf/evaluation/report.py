@@ -8,7 +8,7 @@ _COLUMNS = (
   ("phase", 5),
   ("classes", 7),
   ("accuracy %", 10),
-  ("old %", 7),
+  ("base %", 7),
   ("new %", 7),
   ("seconds", 8),
   ("images kept", 11),
@@ -57,8 +57,9 @@ def markdown(results: dict[str, Any]) -> str:
     f"```\n{results['command']}\n```",
     _table(["", ""], [list(item) for item in _summary_items(results)]),
     "## Phases",
-    "Accuracy is on the test images of all classes seen so far; old and new "
-    "are its parts before and in the phase. MB are 10^6 bytes.",
+    "Accuracy is on the test images of all classes seen so far; base and new "
+    "are its parts on the base classes and on those of the phase. MB are 10^6 "
+    "bytes.",
     _table(head, phases),
     "![Accuracy after each phase](phase_accuracy.png)",
     "## Accuracy by group",
@@ -81,13 +82,13 @@ def _versions(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _cells(phase: dict[str, Any]) -> list[str]:
-  *old, new = phase["accuracy_by_phase_group"]
+  groups = phase["accuracy_by_phase_group"]
   return [
     str(phase["phase"]),
     str(phase["classes_seen"]),
     f"{phase['accuracy']:.2f}",
-    f"{sum(old) / len(old):.2f}" if old else "–",
-    f"{new:.2f}",
+    f"{groups[0]:.2f}",
+    f"{groups[-1]:.2f}",
     f"{phase['train_seconds']:.1f}",
     str(phase["memory"]["images"]),
     megabytes(phase["memory"]["total"]),

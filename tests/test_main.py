@@ -1,0 +1,291 @@
+"""The command as a user meets it: mistakes, refusals and interruptions."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ibdrr_tf import command_line, main
+
+# A run of seconds: few generated images, a thin network, two phases.
+TINY = [
+  "--phases=1",
+  "--config.data.classes=4",
+  "--config.data.shapes_train=20",
+  "--config.data.shapes_test=5",
+  "--config.classifier.width=2",
+  "--config.classifier.epochs=3",
+  "--config.classifier.batch_size=16",
+  "--config.memory.exemplars_per_class=5",
+]
+
+
+def start(*arguments, **options):
+  return subprocess.Popen(
+    [sys.executable, "-m", "ibdrr_tf.main", *map(str, arguments)],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    **options,
+  )
+
+
+def run_in_process(monkeypatch, capsys, *arguments):
+  """Runs the command here; returns its exit code and standard error."""
+  monkeypatch.setattr(sys, "argv", ["main", *map(str, arguments)])
+  code = 0
+  handler = signal.getsignal(signal.SIGTERM)
+  try:
+    command_line.run(main.main)
+  except SystemExit as exit_:
+    code = exit_.code
+  finally:
+    signal.signal(signal.SIGTERM, handler)
+  return code, capsys.readouterr()
+
+
+def accuracies(workdir):
+  results = json.loads((workdir / "results.json").read_text())
+  return [
+    (p["phase"], p["accuracy"], p["accuracy_by_phase_group"], p["memory"])
+    for p in results["phases"]
+  ]
+
+
+def assert_one_sentence(code, error, *parts):
+  assert code == 2
+  lines = error.strip().splitlines()
+  assert len(lines) == 1 and lines[0].startswith("ibdrr_tf: error: ")
+  for part in parts:
+    assert part in lines[0]
+
+
+@pytest.mark.parametrize(
+  ("arguments", "parts"),
+  [
+    (["--method=magic"], ["'magic'", "raw_replay"]),
+    (["--dataset=cifar1000"], ["cifar1000"]),
+    (["--dataset=folder"], ["--data_dir"]),
+    (["--dataset=folder", "--data_dir=/not/there"], ["/not/there"]),
+    (["--config=configs/nothing.py"], ["configs/nothing.py"]),
+    (["--config.classifier.epoch=3"], ["config.classifier.epochs"]),
+    (["--config.clasifier.epochs=3"], ["config.classifier.epochs"]),
+    (["--config.classifier.epochs=many"], ["epochs", "many"]),
+    (["--config.classifier.epochs=0"], ["epochs=0", "1 or more"]),
+    (["--config.classifier.backbone=vgg"], ["vgg", "resnet18"]),
+    (["--config.memory.selection=best"], ["best", "herding"]),
+    (["--phases=0"], ["phases=0", "--phases=1"]),
+    (["--phases=3"], ["phases=3", "1, 2, 5, 10"]),
+    (["--phases=x"], ["phases", "x"]),
+    (["--phasen=5"], ["--phasen", "--phases"]),
+    (["--distribute=cloud"], ["cloud", "mirrored"]),
+    (["--seed=-1"], ["seed=-1"]),
+    (["extra"], ["'extra'", "--help"]),
+  ],
+)
+def test_mistakes_get_one_sentence(
+  monkeypatch, capsys, tmp_path, arguments, parts
+):
+  monkeypatch.chdir(tmp_path)
+  code, output = run_in_process(monkeypatch, capsys, *arguments)
+  assert_one_sentence(code, output.err, *parts)
+  assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+  ("text", "part"),
+  [
+    ("config = 1", "get_config"),
+    ("def get_config():\n  return 3", "no ConfigDict"),
+    ("def get_config():\n  raise OSError('boom')", "boom"),
+    (
+      "from ibdrr_tf import config\n"
+      "def get_config():\n"
+      "  c = config.get_config()\n"
+      "  c.classifier.epoch = 3\n"
+      "  return c",
+      "config.classifier.epoch is unknown",
+    ),
+  ],
+)
+def test_broken_config_files(monkeypatch, capsys, tmp_path, text, part):
+  path = tmp_path / "broken.py"
+  path.write_text(text)
+  code, output = run_in_process(monkeypatch, capsys, f"--config={path}")
+  assert_one_sentence(code, output.err, part)
+
+
+def test_flags_override_the_config_wherever_it_stands(
+  monkeypatch, capsys, tmp_path
+):
+  path = tmp_path / "mine.py"
+  path.write_text(
+    "from ibdrr_tf import config\n"
+    "def get_config():\n"
+    "  c = config.get_config()\n"
+    "  c.scenario.phases = 10\n"
+    "  c.method = 'finetune'\n"
+    "  return c\n"
+  )
+  workdir = tmp_path / "w"
+  code, _ = run_in_process(
+    monkeypatch,
+    capsys,
+    *TINY,
+    "--config.classifier.epochs=1",
+    "--method=upper_bound",
+    f"--workdir={workdir}",
+    f"--config={path}",
+  )
+  config = json.loads((workdir / "config.json").read_text())
+  assert code == 0
+  assert config["method"] == "upper_bound"
+  assert config["scenario"]["phases"] == 1
+  assert config["classifier"]["epochs"] == 1
+
+
+def test_help_lists_flags_and_ends_well(monkeypatch, capsys):
+  code, output = run_in_process(monkeypatch, capsys, "--help")
+  assert code == 0
+  for flag in ("--phases", "--method", "--[no]resume", "--config"):
+    assert flag in output.out
+
+
+def test_workdirs_are_never_overwritten(monkeypatch, capsys, tmp_path):
+  def run(*more):
+    return run_in_process(
+      monkeypatch, capsys, *TINY, "--method=finetune", *more
+    )
+
+  workdir = tmp_path / "w"
+  assert run(f"--workdir={workdir}", "--resume")[0] == 0  # Nothing there yet.
+  before = accuracies(workdir)
+  code, output = run(f"--workdir={workdir}")
+  assert_one_sentence(code, output.err, "--resume")
+  code, output = run(f"--workdir={workdir}", "--seed=1", "--resume")
+  assert_one_sentence(code, output.err, "config.seed", str(workdir))
+  code, output = run(f"--workdir={workdir}", "--resume")  # It is finished.
+  assert code == 0 and "accuracy after the last phase" in output.out
+  assert accuracies(workdir) == before
+
+  foreign = tmp_path / "foreign"
+  foreign.mkdir()
+  (foreign / "thesis.txt").write_text("precious")
+  code, output = run(f"--workdir={foreign}")
+  assert_one_sentence(code, output.err, "thesis.txt")
+  assert [p.name for p in foreign.iterdir()] == ["thesis.txt"]
+
+  code, output = run(f"--workdir={foreign}/thesis.txt")
+  assert_one_sentence(code, output.err, "thesis.txt", "cannot be written")
+
+
+def test_the_same_command_twice_makes_two_runs(monkeypatch, capsys, tmp_path):
+  monkeypatch.chdir(tmp_path)
+  arguments = [*TINY, "--method=finetune", "--config.classifier.epochs=1"]
+  for _ in range(2):
+    assert run_in_process(monkeypatch, capsys, *arguments)[0] == 0
+  runs = sorted((tmp_path / "runs").iterdir())
+  assert len(runs) == 2
+  # The same seed gives the same table; another one does not.
+  assert accuracies(runs[0]) == accuracies(runs[1])
+  code, _ = run_in_process(monkeypatch, capsys, *arguments, "--resume")
+  assert code == 0 and len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_full_disks_are_reported(tmp_path):
+  """A limit on file size makes writes fail half-way, for root as well."""
+  process = start(
+    *TINY,
+    "--config.classifier.width=16",
+    f"--workdir={tmp_path / 'w'}",
+    preexec_fn=lambda: resource.setrlimit(
+      resource.RLIMIT_FSIZE, (200_000, 200_000)
+    ),
+  )
+  _, error = process.communicate(timeout=120)
+  assert_one_sentence(process.returncode, error, "could not be written")
+  assert "File too large" in error
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp("whole") / "w"
+  process = start(*TINY, f"--workdir={workdir}")
+  output, error = process.communicate(timeout=300)
+  assert process.returncode == 0, error
+  assert "average accuracy without base phase" in output
+  return workdir
+
+
+def test_a_run_fills_its_workdir(uninterrupted):
+  results = json.loads((uninterrupted / "results.json").read_text())
+  assert {
+    "config.json",
+    "results.json",
+    "report.md",
+    "phase_accuracy.png",
+    "tensorboard",
+    "classifier",
+    "memory",
+    "checkpoints",
+  } <= {p.name for p in uninterrupted.iterdir()}
+  assert [p["phase"] for p in results["phases"]] == [0, 1]
+  assert [p["classes_seen"] for p in results["phases"]] == [2, 4]
+  assert list(results["phases"][0]) == [
+    "phase",
+    "classes_seen",
+    "accuracy",
+    "accuracy_by_phase_group",
+    "train_seconds",
+    "memory",
+  ]
+  kept = sum(p.stat().st_size for p in (uninterrupted / "memory").iterdir())
+  assert results["phases"][1]["memory"]["total"] == kept
+  assert results["phases"][1]["memory"]["images"] == 20
+  assert results["command"].startswith("python -m ibdrr_tf.main --phases=1")
+  assert results["last_accuracy"] == results["phases"][1]["accuracy"]
+  names = json.loads(
+    (uninterrupted / "classifier/class_names.json").read_text()
+  )
+  assert len(names) == 4
+
+
+def _wait_for(condition, process):
+  end = time.monotonic() + 120
+  while not condition():
+    assert process.poll() is None, process.stderr.read()
+    assert time.monotonic() < end
+    time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+  ("when", "how", "code"),
+  [
+    ("config.json", signal.SIGKILL, -signal.SIGKILL),
+    ("checkpoints/phase-000/ckpt-1.index", signal.SIGKILL, -signal.SIGKILL),
+    ("memory/exemplars-000.tfrecord", signal.SIGKILL, -signal.SIGKILL),
+    ("checkpoints/phase-001/ckpt-2.index", signal.SIGTERM, 143),
+    ("memory/exemplars-001.tfrecord", signal.SIGINT, 130),
+  ],
+)
+def test_interrupted_runs_reach_the_same_table(
+  uninterrupted, tmp_path, when, how, code
+):
+  workdir = tmp_path / "w"
+  arguments = [*TINY, f"--workdir={workdir}"]
+  process = start(*arguments)
+  _wait_for((workdir / when).exists, process)
+  os.kill(process.pid, how)
+  _, error = process.communicate(timeout=60)
+  assert process.returncode == code
+  if how != signal.SIGKILL:
+    assert error.count("\n") == 1 and "--resume" in error
+  process = start(*arguments, "--resume")
+  _, error = process.communicate(timeout=300)
+  assert process.returncode == 0, error
+  assert accuracies(workdir) == accuracies(uninterrupted)
