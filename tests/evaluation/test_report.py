@@ -1,0 +1,97 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ibdrr_tf.evaluation import figures, report
+from ibdrr_tf.evaluation import results as records
+from ibdrr_tf.evaluation.ledger import Ledger
+
+IDENTITY = {
+  "method": "raw_replay",
+  "dataset": "toy",
+  "backbone": {"name": "resnet18 of width 8", "parameters": 177052},
+  "seed": 7,
+  "command": "python -m ibdrr_tf.main --seed=7",
+  "versions": {"tensorflow": "2.14.1"},
+}
+
+
+def make_results():
+  """Two base classes all right; then half of them and all of the new one."""
+  ledger = Ledger(raw_exemplars=1_234_567, images=9).to_json()
+  confusions = [
+    np.diag([4, 4]),
+    np.array([[4, 0, 0], [0, 0, 4], [0, 0, 4]]),
+  ]
+  phases = [
+    records.phase_record(
+      phase=phase,
+      boundaries=(2, 3)[: phase + 1],
+      confusion=confusion,
+      train_seconds=1.234,
+      memory=ledger,
+    )
+    for phase, confusion in enumerate(confusions)
+  ]
+  return records.summarize(phases, IDENTITY)
+
+
+def test_results_hold_what_scripts_rely_on():
+  results = make_results()
+  assert list(results) == [
+    "method",
+    "dataset",
+    "backbone",
+    "phases",
+    "average_accuracy",
+    "average_accuracy_with_base",
+    "last_accuracy",
+    "forgetting",
+    "backward_transfer",
+    "seed",
+    "command",
+    "versions",
+  ]
+  assert results["average_accuracy"] == pytest.approx(100 * 2 / 3)
+  assert results["average_accuracy_with_base"] == pytest.approx(250 / 3)
+  assert results["forgetting"] == 50.0
+  assert results["backward_transfer"] == -50.0
+  assert results["phases"][1]["accuracy_by_phase_group"] == [50.0, 100.0]
+
+
+def test_rows_align_with_their_heading():
+  results = make_results()
+  head, row = report.phase_header(), report.phase_row(results["phases"][1])
+  assert len(head) == len(row)
+  assert row.split() == ["1", "3", "66.67", "50.00", "100.00", "1.2", "9"] + [
+    "1.235"
+  ]
+
+
+def test_markdown_names_metrics_backbone_and_command():
+  text = report.markdown(make_results())
+  for part in (
+    "| average accuracy without base phase % | 66.67 |",
+    "| average accuracy with base phase % | 83.33 |",
+    "177,052 parameters",
+    IDENTITY["command"],
+    "| 1 | 50.00 | 100.00 |",
+    "| total | 1234567 |",
+  ):
+    assert part in text
+  for line in text.splitlines():
+    if line.startswith("|"):
+      assert line.endswith("|")
+
+
+def test_figures_are_pictures():
+  results = make_results()
+  for figure in (
+    figures.phase_accuracy_figure([results, results]),
+    figures.confusion_figure(np.eye(3, dtype=int), (2, 3)),
+  ):
+    with Image.open(io.BytesIO(figures.to_png(figure))) as picture:
+      pixels = np.asarray(picture.convert("L"))
+    assert min(pixels.shape) > 300 and pixels.std() > 5

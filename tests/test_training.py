@@ -1,0 +1,100 @@
+"""`fit` that resumes, on a model small enough to follow."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ibdrr_tf import training
+from ibdrr_tf.errors import UserError
+
+X = np.random.default_rng(0).normal(size=(3, 8, 4)).astype(np.float32)
+Y = X.sum(axis=2)
+
+
+def make_model(rate=0.1):
+  tf.keras.utils.set_random_seed(0)
+  model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[4])])
+  model.compile(tf.keras.optimizers.SGD(rate, momentum=0.9), "mse")
+  return model
+
+
+def make_job(path: pathlib.Path, epochs: int):
+  def batches(chosen):
+    order = np.concatenate([np.roll(np.arange(3), e) for e in chosen])
+    return tf.data.Dataset.from_tensor_slices((X[order], Y[order]))
+
+  return training.Fit(
+    epochs=epochs,
+    steps_per_epoch=3,
+    batches=batches,
+    checkpoints=path / "checkpoints",
+    tensorboard=path / "tensorboard",
+    title="a test",
+  )
+
+
+class Kill(tf.keras.callbacks.Callback):
+  """Stops in the middle of an epoch, as a signal would."""
+
+  def __init__(self, epoch):
+    super().__init__()
+    self.epoch, self.now = epoch, -1
+
+  def on_epoch_begin(self, epoch, logs=None):
+    self.now = epoch
+
+  def on_train_batch_end(self, batch, logs=None):
+    if self.now == self.epoch and batch == 1:
+      raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 3])
+def test_an_interrupted_fit_ends_with_the_same_weights(tmp_path, epoch):
+  whole = make_model()
+  training.fit(whole, make_job(tmp_path / "whole", 4))
+  broken = make_model()
+  job = make_job(tmp_path / "broken", 4)
+  with pytest.raises(KeyboardInterrupt):
+    training.fit(broken, job, [Kill(epoch)])
+  resumed = make_model()
+  training.fit(resumed, job)
+  for want, got in zip(whole.get_weights(), resumed.get_weights(), strict=True):
+    np.testing.assert_array_equal(want, got)
+
+
+def test_a_finished_fit_is_only_restored(tmp_path):
+  model = make_model()
+  job = make_job(tmp_path, 2)
+  seconds = training.fit(model, job)
+  again = make_model()
+  # The time is the one of the training, not of restoring it.
+  assert training.fit(again, job, [Kill(0)]) == seconds > 0
+  np.testing.assert_array_equal(model.get_weights()[0], again.get_weights()[0])
+
+
+def test_one_checkpoint_is_kept_and_the_rate_is_logged(tmp_path):
+  training.fit(make_model(), make_job(tmp_path, 3))
+  kept = sorted(p.name for p in (tmp_path / "checkpoints").glob("*.index"))
+  assert kept == ["ckpt-3.index"]
+  tags = set()
+  for file in (tmp_path / "tensorboard" / "train").iterdir():
+    for event in tf.compat.v1.train.summary_iterator(str(file)):
+      tags |= {value.tag for value in event.summary.value}
+  assert "epoch_loss" in tags
+
+
+def test_a_lost_loss_ends_the_run_and_is_not_kept(tmp_path):
+  model = make_model(rate=1e30)
+  with pytest.raises(UserError, match="learning rate"):
+    training.fit(model, make_job(tmp_path, 3))
+  assert not list((tmp_path / "checkpoints").glob("*.index"))
+
+
+def test_a_checkpoint_of_another_model_is_named(tmp_path):
+  training.fit(make_model(), make_job(tmp_path, 1))
+  other = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=[4])])
+  other.compile(tf.keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+  with pytest.raises(UserError, match="checkpoints"):
+    training.fit(other, make_job(tmp_path, 2))
