@@ -29,7 +29,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.data.classes = 0  # how many of that order; 0 is all
   config.data.image_size = 0  # 0 keeps the images' own size
   config.data.ram_bytes = 4 << 30  # larger folders are read as they are needed
-  config.data.shapes_train = 150  # generated images a class
+  config.data.shapes_train = 200  # generated images a class
   config.data.shapes_test = 50
 
   config.scenario = ml_collections.ConfigDict()
@@ -40,8 +40,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.classifier = ml_collections.ConfigDict()
   config.classifier.backbone = "resnet18"
   config.classifier.width = 8
-  config.classifier.epochs = 10
-  config.classifier.batch_size = 64
+  config.classifier.epochs = 12
+  config.classifier.batch_size = 32
   config.classifier.padding = 4
   config.classifier.learning_rate = 0.1
   config.classifier.momentum = 0.9

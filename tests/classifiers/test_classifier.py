@@ -64,3 +64,24 @@ def test_saved_classifier_loads_without_custom_objects(tmp_path):
   classifiers.save_classifier(model, str(tmp_path / "c.keras"))
   loaded = tf.keras.models.load_model(tmp_path / "c.keras")
   np.testing.assert_allclose(loaded(images()), model(images()), atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "width"), [(64, 8), (64, 4), (33, 2)])
+def test_narrow_networks_survive_a_training_step(size, width):
+  """With strided 1x1 convolutions this crashed the process (oneDNN)."""
+  model = build(width=width, image_shape=(size, size, 3))
+  loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  model.compile("sgd", loss)
+  labels = np.arange(8) % 5
+  for _ in range(3):
+    model.train_on_batch(images(8, size), labels)
+  assert np.isfinite(model.predict(images(2, size), verbose=0)).all()
+
+
+def test_shortcuts_look_at_every_second_pixel():
+  """As a 1x1 convolution of stride 2 does, on odd sizes too."""
+  x = np.random.default_rng(0).normal(size=(1, 5, 7, 3)).astype(np.float32)
+  kernel = tf.reshape(tf.eye(3), [1, 1, 3, 3])
+  np.testing.assert_array_equal(
+    tf.keras.layers.MaxPool2D(1, 2)(x), tf.nn.conv2d(x, kernel, 2, "SAME")
+  )
