@@ -22,4 +22,5 @@ def get_config() -> ml_collections.ConfigDict:
   config.classifier.width = 16
   config.classifier.epochs = 20
   config.classifier.batch_size = 128
+  config.vqvae.epochs = 18
   return config

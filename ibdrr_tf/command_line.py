@@ -15,9 +15,16 @@ from absl import flags
 from ml_collections import config_flags
 
 from ibdrr_tf import config as defaults
+from ibdrr_tf import distribution
 from ibdrr_tf.errors import UserError
 
-__all__ = ["define_config", "parse_flags", "run", "wants_help"]
+__all__ = [
+  "define_run_flags",
+  "parse_config",
+  "print_help",
+  "refuse_arguments",
+  "run",
+]
 
 _USER_ERROR = 2
 _WRITE_ERRORS = {
@@ -62,16 +69,31 @@ def run(command: Callable[[list[str]], None]) -> None:
     sys.exit(_USER_ERROR)
 
 
-def wants_help(argv: list[str]) -> bool:
-  """Whether help is asked for; absl's own answer would exit with code 1."""
-  return any(
+def print_help(
+  usage: str, flag_values: flags.FlagValues, argv: list[str]
+) -> bool:
+  """Answers --help; absl's own answer would exit with code 1.
+
+  Args:
+    usage: what to say before the flags.
+    flag_values: with the flags of the command defined.
+    argv: all arguments.
+
+  Returns:
+    Whether help was asked for, and so given.
+  """
+  asked = any(
     argument.lstrip("-") in ("help", "h", "helpshort", "helpfull")
     for argument in argv[1:]
     if argument.startswith("-")
   )
+  if asked:
+    _define_config(flag_values, argv[:1])
+    print(f"{usage}\n{flag_values.get_help()}")
+  return asked
 
 
-def define_config(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
+def _define_config(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
   """Loads the file of `--config` and defines `--config.any.field` flags.
 
   Args:
@@ -98,16 +120,57 @@ def define_config(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
   return argv
 
 
-def parse_flags(flag_values: flags.FlagValues, argv: list[str]) -> None:
-  """Parses flags; refuses arguments that are none."""
+def define_run_flags(flag_values: flags.FlagValues) -> None:
+  """Flags for what is set most often; where given, they override the config."""
+  text = {
+    "dataset": "shapes, folder, or a TensorFlow Datasets name such as cifar100",
+    "data_dir": "folder of the data set",
+    "distribute": f"devices: {', '.join(distribution.STRATEGIES)}",
+  }
+  for name, help_text in text.items():
+    flags.DEFINE_string(name, None, help_text, flag_values=flag_values)
+  numbers = {
+    "phases": "phases after the base phase",
+    "cpu_devices": "logical CPU devices, to try mirrored without a GPU",
+    "seed": "of weights, batches and generated data",
+  }
+  for name, help_text in numbers.items():
+    flags.DEFINE_integer(name, None, help_text, flag_values=flag_values)
+
+
+def parse_config(
+  flag_values: flags.FlagValues, argv: list[str]
+) -> tuple[ml_collections.ConfigDict, list[str]]:
+  """Parses all flags and joins them with the config.
+
+  Args:
+    flag_values: with the flags of the command defined.
+    argv: all arguments.
+
+  Returns:
+    The config with explicit flags set in it, and the arguments that are no
+    flags.
+  """
+  argv = _define_config(flag_values, argv)
   try:
     rest = flag_values(argv)[1:]
   except flags.Error as error:
     raise UserError(_flag_sentence(error, argv, flag_values)) from error
-  if rest:
+  config = flag_values.config
+  for name in flag_values:
+    if name in config and flag_values[name].value is not None:
+      config[name] = flag_values[name].value
+  if flag_values.phases is not None:
+    config.scenario.phases = flag_values.phases
+  return config, rest
+
+
+def refuse_arguments(arguments: list[str]) -> None:
+  """Refuses what is left over once all flags are parsed."""
+  if arguments:
     raise UserError(
-      f"the argument {rest[0]!r} is no flag: flags look like --name=value; "
-      f"--help lists them."
+      f"the argument {arguments[0]!r} is not expected: flags look like "
+      f"--name=value; --help lists them."
     )
 
 

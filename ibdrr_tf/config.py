@@ -51,6 +51,31 @@ def get_config() -> ml_collections.ConfigDict:
   config.classifier.warmup_epochs = 5.0
   config.classifier.warmup_share = 0.1
 
+  # The lossy stage. Its files and this section's names follow the paper's
+  # section 3.1.
+  config.vqvae = ml_collections.ConfigDict()
+  config.vqvae.codebook_size = 512
+  config.vqvae.embedding = 64
+  config.vqvae.channels = 128
+  config.vqvae.residual_blocks = 2
+  config.vqvae.residual_channels = 32
+  config.vqvae.top_depth = 1  # residual quantisation stages; 1 is the paper
+  config.vqvae.bottom_depth = 1
+  config.vqvae.commitment = 0.25
+  config.vqvae.codebook = "ema"  # or gradient, the paper's equation 3
+  config.vqvae.layout = "subpixel"  # or paper
+  config.vqvae.epochs = 20
+  config.vqvae.batch_size = 64
+  config.vqvae.learning_rate = 4e-3
+  config.vqvae.schedule = "cosine"  # with warm-up; or constant
+  config.vqvae.warmup_steps = 200
+  config.vqvae.clip_norm = 0.5  # of the whole gradient; 0 does not clip
+  config.vqvae.start_from = ""  # a codec folder, e.g. to add depth to it
+  # Reconstruction is also judged by a classifier of the base classes.
+  config.vqvae.feature_weight = 0.0
+  config.vqvae.feature_epochs = 8
+  config.vqvae.feature_width = 8
+
   config.memory = ml_collections.ConfigDict()
   config.memory.exemplars_per_class = 20
   config.memory.selection = "random"  # or herding
@@ -81,6 +106,7 @@ def validate(
       f"phases={config.scenario.phases} is too few: give --phases=1 or more, "
       f"the number of phases that follow the base phase."
     )
+  _validate_vqvae(config.vqvae)
   classifier = config.classifier
   _one_of("classifier.backbone", classifier.backbone, resnet.BACKBONES)
   for name in ("width", "epochs", "batch_size"):
@@ -100,6 +126,26 @@ def validate(
       )
   _at_least("memory.exemplars_per_class", config.memory.exemplars_per_class, 1)
   _one_of("memory.selection", config.memory.selection, selection.SELECTIONS)
+
+
+def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
+  for name in (
+    "codebook_size",
+    "embedding",
+    "channels",
+    "top_depth",
+    "bottom_depth",
+    "epochs",
+    "batch_size",
+    "feature_epochs",
+    "feature_width",
+  ):
+    _at_least(f"vqvae.{name}", config[name], 1)
+  for name in ("commitment", "warmup_steps", "clip_norm", "feature_weight"):
+    _at_least(f"vqvae.{name}", config[name], 0)
+  _one_of("vqvae.codebook", config.codebook, ("ema", "gradient"))
+  _one_of("vqvae.layout", config.layout, ("paper", "subpixel"))
+  _one_of("vqvae.schedule", config.schedule, ("cosine", "constant"))
 
 
 def _check_fields(config, expected, path: str) -> None:

@@ -13,10 +13,8 @@ import tensorflow as tf
 from ibdrr_tf import files
 from ibdrr_tf.classifiers.classifier import save_classifier
 from ibdrr_tf.data import stream
-from ibdrr_tf.data.load import load_source
-from ibdrr_tf.data.scenario import Scenario, class_order, make_scenario
-from ibdrr_tf.data.source import Source
-from ibdrr_tf.errors import UserError
+from ibdrr_tf.data.load import load_data
+from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.evaluation import figures, metrics, report
 from ibdrr_tf.evaluation import results as records
 from ibdrr_tf.evaluation.ledger import Ledger
@@ -46,7 +44,7 @@ def run_experiment(
   Returns:
     The contents of results.json.
   """
-  source, scenario = _prepare_data(config)
+  source, scenario = load_data(config)
   claimed = open_workdir(workdir, config, resume=resume)
   # Weights and batches are stateless functions of the seed; with deterministic
   # ops a run that was interrupted ends with the very same table.
@@ -73,34 +71,6 @@ def run_experiment(
     print(report.phase_row(record), flush=True)
   print(f"\n{report.summary(results)}")
   return results
-
-
-def _prepare_data(
-  config: ml_collections.ConfigDict,
-) -> tuple[Source, Scenario]:
-  source = load_source(
-    config.dataset,
-    data_dir=config.data_dir,
-    image_size=config.data.image_size,
-    ram_bytes=config.data.ram_bytes,
-    shapes_per_class=(config.data.shapes_train, config.data.shapes_test),
-    seed=config.seed,
-  )
-  scenario = make_scenario(
-    class_order(config.data.class_order, len(source.class_names)),
-    classes=config.data.classes,
-    base_classes=config.scenario.base_classes,
-    phases=config.scenario.phases,
-  )
-  for name, split in (("training", source.train), ("test", source.test)):
-    counts = np.bincount(split.labels, minlength=len(source.class_names))
-    for used in scenario.order:
-      if not counts[used]:
-        raise UserError(
-          f"class {source.class_names[used]!r} of {source.name} has no {name} "
-          f"images: add some, or leave it out by --config.data.class_order."
-        )
-  return source, scenario
 
 
 def _run_phase(method: Method, phase: int) -> tuple[dict[str, Any], np.ndarray]:

@@ -32,6 +32,7 @@ def _basic_block(
   strides: int,
   synchronized: bool,
   last_relu: bool = True,
+  name: str | None = None,
 ) -> tf.Tensor:
   """Two 3x3 convolutions beside a shortcut; 1x1 where the shape changes."""
   conv_bn = functools.partial(_conv_bn, synchronized=synchronized)
@@ -44,8 +45,9 @@ def _basic_block(
     x = layers.MaxPool2D(1, strides)(x)
   if x.shape[-1] != filters:
     x = conv_bn(x, filters, 1, 1)
-  y = layers.Add()([x, y])
-  return layers.ReLU()(y) if last_relu else y
+  if not last_relu:
+    return layers.Add(name=name)([x, y])
+  return layers.ReLU(name=name)(layers.Add()([x, y]))
 
 
 def _residual_network(
@@ -70,13 +72,15 @@ def _residual_network(
   x = layers.ReLU()(_conv_bn(x, widths[0], 3, 1, synchronized))
   for stage, filters in enumerate(widths):
     for block in range(blocks):
-      is_last = stage == len(widths) - 1 and block == blocks - 1
+      ends_stage = block == blocks - 1
+      is_last = ends_stage and stage == len(widths) - 1
       x = _basic_block(
         x,
         filters,
         strides=2 if stage and not block else 1,
         synchronized=synchronized,
         last_relu=last_relu or not is_last,
+        name=f"stage_{stage}" if ends_stage else None,
       )
   return layers.GlobalAveragePooling2D(name="features")(x)
 

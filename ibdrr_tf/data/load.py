@@ -1,43 +1,54 @@
-"""Finds the source that a user names."""
+"""Finds the data set that a configuration names, and divides it into phases."""
+
+import ml_collections
+import numpy as np
 
 from ibdrr_tf.data.folder import load_folder
+from ibdrr_tf.data.scenario import Scenario, class_order, make_scenario
 from ibdrr_tf.data.shapes import load_shapes
 from ibdrr_tf.data.source import Source
 from ibdrr_tf.data.tfds import load_tfds
+from ibdrr_tf.errors import UserError
 
-__all__ = ["load_source"]
+__all__ = ["load_data"]
 
 
-def load_source(
-  dataset: str,
-  *,
-  data_dir: str,
-  image_size: int,
-  ram_bytes: int,
-  shapes_per_class: tuple[int, int],
-  seed: int,
-) -> Source:
-  """Loads a data set by name.
+def load_data(config: ml_collections.ConfigDict) -> tuple[Source, Scenario]:
+  """Loads a data set and its scenario.
 
   Args:
-    dataset: "shapes" (generated), "folder" (image files), or the name of a
-      TensorFlow Datasets set such as "cifar100".
-    data_dir: where its files are.
-    image_size: side to which images are resized; 0 keeps their own.
-    ram_bytes: what may be held in memory.
-    shapes_per_class: training and test images a class, for "shapes".
-    seed: for what is generated.
+    config: `dataset` is "shapes" (generated), "folder" (image files) or the
+      name of a TensorFlow Datasets set such as "cifar100"; `data_dir`, `data`,
+      `scenario` and `seed` say the rest.
   """
-  if dataset == "shapes":
-    train, test = shapes_per_class
-    return load_shapes(
-      seed=seed,
-      train_per_class=train,
-      test_per_class=test,
-      image_size=image_size or 32,
-    )
-  if dataset == "folder":
-    return load_folder(data_dir, image_size=image_size, ram_bytes=ram_bytes)
-  return load_tfds(
-    dataset, data_dir, image_size=image_size, ram_bytes=ram_bytes
+  source = _load_source(config)
+  scenario = make_scenario(
+    class_order(config.data.class_order, len(source.class_names)),
+    classes=config.data.classes,
+    base_classes=config.scenario.base_classes,
+    phases=config.scenario.phases,
   )
+  for name, split in (("training", source.train), ("test", source.test)):
+    counts = np.bincount(split.labels, minlength=len(source.class_names))
+    for used in scenario.order:
+      if not counts[used]:
+        raise UserError(
+          f"class {source.class_names[used]!r} of {source.name} has no {name} "
+          f"images: add some, or leave it out by --config.data.class_order."
+        )
+  return source, scenario
+
+
+def _load_source(config: ml_collections.ConfigDict) -> Source:
+  data = config.data
+  if config.dataset == "shapes":
+    return load_shapes(
+      seed=config.seed,
+      train_per_class=data.shapes_train,
+      test_per_class=data.shapes_test,
+      image_size=data.image_size or 32,
+    )
+  options = {"image_size": data.image_size, "ram_bytes": data.ram_bytes}
+  if config.dataset == "folder":
+    return load_folder(config.data_dir, **options)
+  return load_tfds(config.dataset, config.data_dir, **options)

@@ -52,7 +52,7 @@ class Examples:
     batch_size: int,
     epochs: range,
     seed: tf.Tensor,
-    padding: int,
+    padding: int | None,
   ) -> tf.data.Dataset:
     """Batches of shuffled and augmented examples, epoch after epoch.
 
@@ -60,7 +60,8 @@ class Examples:
       batch_size: examples in a batch, over all replicas.
       epochs: the epochs to give, e.g. `range(3, 20)` to go on after three.
       seed: int32 [2], the seed of this training set.
-      padding: pixels of padding before a random crop; 0 for no augmentation.
+      padding: pixels of padding before a random crop and flip; 0 only flips,
+        None leaves images as they are.
 
     Returns:
       A data set of (images uint8 [b, h, w, 3], labels int32 [b]).
@@ -73,13 +74,13 @@ class Examples:
       order = tf.random.experimental.stateless_shuffle(
         tf.range(count, dtype=tf.int64), epoch_seed
       )
-      crops = augment.draw_crops(count, padding, epoch_seed)
+      crops = augment.draw_crops(count, padding or 0, epoch_seed)
       examples = (order, tf.gather(crops, order))
       return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size)
 
     def batch(indices: tf.Tensor, crops: tf.Tensor) -> tuple:
       images = self.read(indices)
-      if padding:
+      if padding is not None:
         images = augment.crop_and_flip(images, crops, padding)
       return images, tf.gather(labels, indices)
 

@@ -7,7 +7,13 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-__all__ = ["confusion_figure", "phase_accuracy_figure", "to_png"]
+__all__ = [
+  "Figure",
+  "confusion_figure",
+  "image_rows",
+  "phase_accuracy_figure",
+  "to_png",
+]
 
 
 def phase_accuracy_figure(runs: list[dict[str, Any]]) -> Figure:
@@ -52,6 +58,27 @@ def confusion_figure(confusion: np.ndarray, boundaries: list[int]) -> Figure:
     axes.axvline(boundary - 0.5, color="white", linewidth=0.7)
   axes.set(xlabel="predicted", ylabel="true", title="share of a class")
   figure.colorbar(image)
+  return figure
+
+
+def image_rows(rows: dict[str, np.ndarray], scale: float = 1.0) -> Figure:
+  """Rows of images below each other, such as originals and reconstructions.
+
+  Args:
+    rows: title of each row to uint8 [n, h, w, 3]; sizes may differ by row.
+    scale: inches of an image's width.
+  """
+  most = max(len(images) for images in rows.values())
+  figure = Figure(
+    figsize=(scale * most, (scale + 0.25) * len(rows)), layout="constrained"
+  )
+  grid = figure.subplots(len(rows), most, squeeze=False)
+  for axes, (title, images) in zip(grid, rows.items(), strict=True):
+    axes[0].set_title(title, loc="left", fontsize=8)
+    for place in axes:
+      place.axis("off")
+    for place, image in zip(axes, images, strict=False):
+      place.imshow(image, interpolation="nearest")
   return figure
 
 

@@ -24,7 +24,7 @@ def examples():
 
 
 def epoch_list(examples, epochs, **options):
-  options = {"batch_size": 8, "seed": SEED, "padding": 0} | options
+  options = {"batch_size": 8, "seed": SEED, "padding": None} | options
   batches = examples.training_batches(epochs=epochs, **options)
   return [(x.numpy(), y.numpy()) for x, y in batches]
 

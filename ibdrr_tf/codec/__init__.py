@@ -1,0 +1,1 @@
+"""Images to bit-strings and back."""

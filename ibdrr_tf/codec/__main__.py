@@ -1,0 +1,81 @@
+"""The codec as a command.
+
+    python -m ibdrr_tf.codec train -o DIR --config=configs/cifar100_mini.py \
+      --data_dir=DATA
+
+`train` trains the lossy stage on the base classes of a data set and leaves the
+stored model, pictures and TensorBoard logs in DIR. Interrupted, the same
+command goes on after the last finished epoch.
+"""
+
+import os
+
+# See ibdrr_tf/main.py.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import time
+
+import tensorflow as tf
+from absl import flags
+
+from ibdrr_tf import codec_training, command_line, distribution
+from ibdrr_tf import config as configs
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.load import load_data
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.evaluation import report
+from ibdrr_tf.methods import METHODS
+from ibdrr_tf.workdir import open_workdir
+
+__all__ = ["main"]
+
+
+def main(argv: list[str]) -> None:
+  """Runs the command that the first argument names."""
+  values = flags.FlagValues()
+  command_line.define_run_flags(values)
+  flags.DEFINE_string(
+    "output", None, "folder of the codec", short_name="o", flag_values=values
+  )
+  if command_line.print_help(__doc__, values, argv):
+    return
+  config, rest = command_line.parse_config(values, argv)
+  if not rest or rest[0] != "train":
+    raise UserError(
+      f"the codec has no command {rest[0] if rest else ''!r}: give 'train'."
+    )
+  command_line.refuse_arguments(rest[1:])
+  if not values.output:
+    raise UserError("train has nowhere to put the codec: give -o DIR.")
+  configs.validate(config, tuple(METHODS))
+  _train(config, values.output)
+
+
+def _train(config, output: str) -> None:
+  strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
+  source, scenario = load_data(config)
+  folder = open_workdir(output, config, resume=True).path
+  tf.config.experimental.enable_op_determinism()
+  started = time.perf_counter()
+  model = codec_training.train_vqvae(config, source, scenario, folder, strategy)
+  seconds = time.perf_counter() - started
+  stored = (folder / codec_training.VQVAE_FILE).stat().st_size
+  print(
+    f"{folder / codec_training.VQVAE_FILE}: {report.megabytes(stored)} MB, "
+    f"{seconds:.0f} s"
+  )
+  for title, labels in (
+    ("base classes", scenario.new_labels(0)),
+    ("unseen classes", range(scenario.boundaries[0], scenario.boundaries[-1])),
+  ):
+    test = stream.select(source.test, scenario, labels)
+    quality = codec_training.evaluate_vqvae(model, test)
+    print(
+      f"test images of {title}: {quality['psnr']:.2f} dB PSNR, perplexity "
+      f"{quality['top_perplexity']:.0f} (top), "
+      f"{quality['bottom_perplexity']:.0f} (bottom)"
+    )
+
+
+if __name__ == "__main__":
+  command_line.run(main)

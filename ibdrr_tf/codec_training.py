@@ -1,0 +1,210 @@
+"""Trains the codec of a run on its base classes."""
+
+import pathlib
+from collections.abc import Callable
+
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf import files, training
+from ibdrr_tf.classifiers.perception import feature_distance
+from ibdrr_tf.codec import weights
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.scenario import Scenario
+from ibdrr_tf.data.source import Source
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.evaluation import figures
+from ibdrr_tf.methods.upper_bound import UpperBound
+
+__all__ = [
+  "VQVAE_FILE",
+  "evaluate_vqvae",
+  "load_vqvae",
+  "reconstruct",
+  "train_vqvae",
+]
+
+VQVAE_FILE = "vqvae.ibvq"
+# The training set's seed has a path of its own: phases use (phase, purpose).
+_VQVAE_STREAM = 1 << 20
+_PICTURES = 12
+_EVAL_BATCH = 250
+
+
+def train_vqvae(
+  config: ml_collections.ConfigDict,
+  source: Source,
+  scenario: Scenario,
+  folder: pathlib.Path,
+  strategy: tf.distribute.Strategy,
+) -> HierarchicalVQVAE:
+  """Trains the lossy stage on the base classes, rounds and stores it.
+
+  A training that was interrupted goes on after its last finished epoch.
+
+  Args:
+    config: the whole configuration; `config.vqvae` is the recipe.
+    source: the data set.
+    scenario: says which classes are base classes.
+    folder: gets `vqvae.ibvq`, `reconstructions.png`, `checkpoints/` and
+      `tensorboard/`.
+    strategy: the model is made within its scope.
+
+  Returns:
+    The model with the weights that were stored.
+  """
+  recipe = config.vqvae
+  examples = stream.select(source.train, scenario, scenario.new_labels(0))
+  steps = examples.steps(recipe.batch_size)
+  feature_loss = None
+  if recipe.feature_weight:
+    feature_loss = _base_classifier_distance(
+      config, source, scenario, folder, strategy
+    )
+  with strategy.scope():
+    model = _build(recipe, config.seed, feature_loss)
+    model.compile(_adam(recipe, steps))
+  seed = stream.fold_in(config.seed, _VQVAE_STREAM)
+  shown = examples.read(
+    tf.constant(np.linspace(0, len(examples) - 1, _PICTURES).astype(np.int64))
+  )
+  training.fit(
+    model,
+    training.Fit(
+      epochs=recipe.epochs,
+      steps_per_epoch=steps,
+      batches=lambda epochs: examples.training_batches(
+        batch_size=recipe.batch_size, epochs=epochs, seed=seed, padding=0
+      ),
+      checkpoints=folder / "checkpoints" / "vqvae",
+      tensorboard=folder / "tensorboard" / "vqvae",
+      title="VQ-VAE",
+    ),
+    [_Pictures(folder / "tensorboard" / "vqvae", shown)],
+  )
+  weights.round_weights(model)
+  with files.replaced(folder / VQVAE_FILE) as beside:
+    beside.write_bytes(weights.to_bytes(model))
+  with files.replaced(folder / "reconstructions.png") as beside:
+    beside.write_bytes(figures.to_png(_reconstruction_figure(model, shown)))
+  return model
+
+
+def load_vqvae(folder: str | pathlib.Path) -> HierarchicalVQVAE:
+  """Reads the stored lossy stage of a codec folder."""
+  path = pathlib.Path(folder) / VQVAE_FILE
+  if not path.is_file():
+    raise UserError(
+      f"the codec folder {folder} has no {VQVAE_FILE}: give one that "
+      f"`python -m ibdrr_tf.codec train` has filled."
+    )
+  return weights.from_bytes(path.read_bytes())
+
+
+def reconstruct(model: HierarchicalVQVAE, images: tf.Tensor) -> tf.Tensor:
+  """What is left of images, uint8 [n, h, w, 3], once they have been coded."""
+  height, width = images.shape[1:3]
+  return model.decode(*model.encode(images))[:, :height, :width]
+
+
+def evaluate_vqvae(
+  model: HierarchicalVQVAE, examples: stream.Examples
+) -> dict[str, float]:
+  """PSNR (mean over images) and perplexities on some examples."""
+  model.compile()
+  return model.evaluate(
+    stream.ordered_batches(examples, _EVAL_BATCH), verbose=0, return_dict=True
+  )
+
+
+def _build(
+  recipe: ml_collections.ConfigDict,
+  seed: int,
+  feature_loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None,
+) -> HierarchicalVQVAE:
+  model = HierarchicalVQVAE(
+    codebook_size=recipe.codebook_size,
+    embedding=recipe.embedding,
+    channels=recipe.channels,
+    residual_blocks=recipe.residual_blocks,
+    residual_channels=recipe.residual_channels,
+    top_depth=recipe.top_depth,
+    bottom_depth=recipe.bottom_depth,
+    commitment=recipe.commitment,
+    codebook=recipe.codebook,
+    layout=recipe.layout,
+    seed=seed,
+    feature_loss=feature_loss,
+    feature_weight=recipe.feature_weight,
+  )
+  if recipe.start_from:
+    model.warm_start(load_vqvae(recipe.start_from))
+  return model
+
+
+def _adam(
+  recipe: ml_collections.ConfigDict, steps_per_epoch: int
+) -> tf.keras.optimizers.Adam:
+  steps = recipe.epochs * steps_per_epoch
+  rate = recipe.learning_rate
+  if recipe.schedule == "cosine":
+    warmup = min(recipe.warmup_steps, steps // 10)
+    rate = tf.keras.optimizers.schedules.CosineDecay(
+      0.0,
+      steps - warmup,
+      alpha=0.002,
+      warmup_target=recipe.learning_rate,
+      warmup_steps=warmup,
+    )
+  return tf.keras.optimizers.Adam(
+    rate, global_clipnorm=recipe.clip_norm or None, jit_compile=False
+  )
+
+
+def _base_classifier_distance(
+  config: ml_collections.ConfigDict,
+  source: Source,
+  scenario: Scenario,
+  folder: pathlib.Path,
+  strategy: tf.distribute.Strategy,
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+  """Trains a small classifier on the raw base classes and looks through it."""
+  small = config.copy_and_resolve_references()
+  small.classifier.width = config.vqvae.feature_width
+  small.classifier.epochs = config.vqvae.feature_epochs
+  method = UpperBound(small, scenario, source, folder / "features", strategy)
+  method.learn(0)
+  return feature_distance(method.classifier)
+
+
+def _reconstruction_figure(
+  model: HierarchicalVQVAE, images: tf.Tensor
+) -> figures.Figure:
+  return figures.image_rows(
+    {
+      "original": images.numpy(),
+      "reconstruction": reconstruct(model, images).numpy(),
+    }
+  )
+
+
+class _Pictures(tf.keras.callbacks.Callback):
+  """Shows what the codec makes of images, and which codes it uses."""
+
+  def __init__(self, folder: pathlib.Path, images: tf.Tensor):
+    super().__init__()
+    self._writer = tf.summary.create_file_writer(str(folder / "pictures"))
+    self._images = images
+
+  def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    picture = figures.to_png(_reconstruction_figure(self.model, self._images))
+    with self._writer.as_default(step=epoch):
+      tf.summary.image(
+        "original above reconstruction", tf.io.decode_png(picture)[tf.newaxis]
+      )
+      for level in (self.model.top_usage, self.model.bottom_usage):
+        name = level.name.removesuffix("_perplexity")
+        tf.summary.histogram(f"usage of {name} codes", level.histogram)
+    self._writer.flush()

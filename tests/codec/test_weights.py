@@ -1,0 +1,154 @@
+"""The compact storage of a VQ-VAE: exact round trip, size, damage."""
+
+import hashlib
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ibdrr_tf.codec import vqvae, weights
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.errors import UserError
+
+SMALL = {
+  "codebook_size": 16,
+  "embedding": 8,
+  "channels": 16,
+  "residual_blocks": 1,
+  "residual_channels": 8,
+  "bottom_depth": 2,
+}
+
+
+def noise(*shape, seed=0):
+  rng = np.random.default_rng(seed)
+  return rng.integers(0, 256, shape).astype(np.uint8)
+
+
+def some_model(**kwargs):
+  """A model whose codebooks have met data, so that codes differ."""
+  model = HierarchicalVQVAE(**SMALL, **kwargs)
+  model.quantize(noise(8, 16, 16, 3), training=True)
+  return model
+
+
+def sealed(content):
+  return content + hashlib.sha256(content).digest()[:8]
+
+
+@pytest.mark.parametrize("layout", ["paper", "subpixel"])
+def test_round_trip_is_exact(layout):
+  model = some_model(layout=layout)
+  data = weights.to_bytes(model)
+  loaded = weights.from_bytes(data)
+  assert weights.to_bytes(loaded) == data
+  weights.round_weights(model)
+  assert weights.to_bytes(model) == data
+  assert loaded.get_config() == model.get_config()
+  for (one, _), (two, _) in zip(
+    model.stored_variables(), loaded.stored_variables(), strict=True
+  ):
+    np.testing.assert_array_equal(one, two)
+  images = noise(4, 24, 16, 3, seed=1)
+  top, bottom = model.encode(images)
+  assert len(np.unique(bottom)) > 4
+  for one, two in zip((top, bottom), loaded.encode(images), strict=True):
+    np.testing.assert_array_equal(one, two)
+  np.testing.assert_array_equal(
+    model.decode(top, bottom), loaded.decode(top, bottom)
+  )
+
+
+def test_everything_that_codes_is_stored():
+  model = some_model()
+  stored = {id(v) for v, _ in model.stored_variables()}
+  assert {id(v) for v in model.trainable_variables} <= stored
+  codebooks = [
+    *model.top_quantizer.codebooks,
+    *model.bottom_quantizer.codebooks,
+  ]
+  assert {id(v) for v in codebooks} <= stored
+  assert len(stored) == len(model.trainable_variables) + 3
+
+
+def test_papers_architecture_fits_in_1_3_megabytes():
+  assert len(weights.to_bytes(HierarchicalVQVAE())) < 1.3e6
+
+
+def test_rounding_hardly_changes_the_reconstruction():
+  model = some_model()
+  images = noise(4, 16, 16, 3, seed=1)
+  codes = model.encode(images)
+  before = model.decode(*codes)
+  weights.round_weights(model)
+  assert np.mean(vqvae.psnr(before, model.decode(*codes))) > 25
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_each_output_channel_has_its_scale(axis):
+  rng = np.random.default_rng(0)
+  kernel = rng.normal(size=[3, 3, 5, 6]).astype(np.float32)
+  sizes = 10.0 ** np.arange(-3.0, -3.0 + kernel.shape[axis])
+  sizes[1] = 0.0
+  kernel *= sizes[:, None] if axis == 2 else sizes
+  levels, scales = weights._quantize(kernel.astype(np.float32), axis)
+  restored = weights._dequantize(levels, scales, axis)
+  others = tuple(a for a in range(4) if a != axis)
+  error = np.abs(restored - kernel).max(axis=others)
+  peak = np.abs(kernel).max(axis=others)
+  # Half a step of 63, and what the float16 scale takes from the largest.
+  assert (error <= peak * (0.5 / 63 + 0.001)).all()
+  assert np.abs(levels).max() == 63
+  again, same = weights._quantize(restored, axis)
+  np.testing.assert_array_equal(again, levels)
+  np.testing.assert_array_equal(same, scales)
+
+
+def test_stored_model_gives_the_same_codes_in_a_fresh_process(tmp_path):
+  model = some_model()
+  weights.round_weights(model)
+  images = noise(4, 16, 16, 3, seed=1)
+  (tmp_path / "model").write_bytes(weights.to_bytes(model))
+  np.save(tmp_path / "images.npy", images)
+  script = """
+import pathlib, sys
+import numpy as np
+from ibdrr_tf.codec import weights
+folder = pathlib.Path(sys.argv[1])
+model = weights.from_bytes((folder / "model").read_bytes())
+top, bottom = model.encode(np.load(folder / "images.npy"))
+np.savez(folder / "codes.npz", top=top, bottom=bottom)
+"""
+  subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+  top, bottom = model.encode(images)
+  with np.load(tmp_path / "codes.npz") as codes:
+    np.testing.assert_array_equal(codes["top"], top)
+    np.testing.assert_array_equal(codes["bottom"], bottom)
+
+
+def test_loaded_model_can_be_trained_further():
+  loaded = weights.from_bytes(weights.to_bytes(some_model()))
+  before = loaded.bottom_quantizer.codebooks[0].numpy()
+  loaded.quantize(noise(8, 16, 16, 3), training=True)
+  after = loaded.bottom_quantizer.codebooks[0].numpy()
+  # The codes move on from where they are instead of starting anew.
+  assert 0 < np.abs(after - before).mean() < 0.2 * np.abs(before).mean()
+
+
+def test_damaged_foreign_and_newer_data():
+  data = weights.to_bytes(some_model())
+  for foreign in (b"", b"IBVQ", b"\x89PNG" + data):
+    with pytest.raises(UserError, match="not a stored VQ-VAE"):
+      weights.from_bytes(foreign)
+  for position in (8, 60, len(data) // 2, len(data) - 1):
+    damaged = bytearray(data)
+    damaged[position] ^= 1
+    with pytest.raises(UserError, match="damaged"):
+      weights.from_bytes(bytes(damaged))
+  with pytest.raises(UserError, match="damaged"):
+    weights.from_bytes(data[:-100])
+  newer = sealed(data[:4] + struct.pack("<H", 2) + data[6:-8])
+  with pytest.raises(UserError, match="version 2"):
+    weights.from_bytes(newer)
