@@ -1,0 +1,1 @@
+"""Side-by-side measurements: `python -m ibdrr_tf.bench`."""

@@ -1,0 +1,111 @@
+"""Measurements, each beside its rival in the same run.
+
+    python -m ibdrr_tf.bench lossy --codec=DIR[,DIR...] --data_dir=DATA \
+      --config=configs/cifar100_mini.py [--photographs=DIR] [--picture=PNG]
+
+`lossy` prints the order-0 entropies of a codec's codes and its quality against
+bytes beside WebP, on test images of classes that it was not trained on;
+`--picture` draws reconstructions; `--classify=DIR` also trains a classifier on
+raw images and on each codec's reconstructions of all classes at once, tests
+them on raw images, and keeps its checkpoints in DIR.
+"""
+
+import os
+
+# See ibdrr_tf/main.py.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pathlib
+import re
+from typing import Any
+
+import tensorflow as tf
+from absl import flags
+
+from ibdrr_tf import codec_training, command_line, files
+from ibdrr_tf import config as configs
+from ibdrr_tf.bench import lossy
+from ibdrr_tf.data.load import load_data
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.evaluation import figures
+from ibdrr_tf.methods import METHODS
+
+__all__ = ["main"]
+
+
+def main(argv: list[str]) -> None:
+  """Runs the measurement that the first argument names."""
+  values = flags.FlagValues()
+  command_line.define_run_flags(values)
+  for name, text in {
+    "codec": "codec folders, parted by commas",
+    "photographs": "a folder of image files of any size",
+    "picture": "where to draw reconstructions at 32, 64 and 224 pixels",
+    "classify": "a folder for the checkpoints of classifiers to train",
+    "json": "where to write the figures as JSON",
+  }.items():
+    flags.DEFINE_string(name, "", text, flag_values=values)
+  if command_line.print_help(__doc__, values, argv):
+    return
+  config, rest = command_line.parse_config(values, argv)
+  if rest[:1] != ["lossy"]:
+    raise UserError(
+      f"there is no measurement {rest[0] if rest else ''!r}: give 'lossy'."
+    )
+  command_line.refuse_arguments(rest[1:])
+  configs.validate(config, tuple(METHODS))
+  if values.picture and not values.photographs:
+    raise UserError("--picture needs image files: give --photographs=DIR.")
+  if not values.codec:
+    raise UserError("there is nothing to measure: give --codec=DIR.")
+  measured = _lossy(config, values)
+  if values.json:
+    files.write_json(values.json, measured)
+
+
+def _lossy(config: Any, values: flags.FlagValues) -> dict[str, Any]:
+  codecs = values.codec.split(",")
+  models = {folder: codec_training.load_vqvae(folder) for folder in codecs}
+  source, scenario = load_data(config)
+  tf.config.experimental.enable_op_determinism()
+  measured = lossy.measure(config, source, scenario, codecs, values.photographs)
+  for title, table in measured.items():
+    _print_table(title, table)
+  if values.picture:
+    small = source.test.read(tf.range(8, dtype=tf.int64)).numpy()
+    figure = lossy.picture(models[codecs[0]], small, values.photographs)
+    with files.replaced(values.picture) as beside:
+      beside.write_bytes(figures.to_png(figure))
+  if values.classify:
+    accuracies = {}
+    for name, model in {"raw": None, **models}.items():
+      folder = re.sub(r"\W+", "_", name).strip("_")
+      accuracies[name] = {
+        "accuracy": lossy.classifier_accuracy(
+          config,
+          source,
+          scenario,
+          pathlib.Path(values.classify) / folder,
+          model,
+        )
+      }
+    measured["classifier"] = accuracies
+    _print_table("classifier, tested on raw images", accuracies)
+  return measured
+
+
+def _print_table(title: str, table: dict[str, dict[str, float]]) -> None:
+  columns = list(next(iter(table.values())))
+  width = max(len(name) for name in [title, *table])
+  print("  ".join([title.ljust(width), *columns]))
+  for name, row in table.items():
+    cells = [
+      f"{row[c]:.2f}".rjust(len(c)) if c in row else "–".rjust(len(c))
+      for c in columns
+    ]
+    print("  ".join([name.ljust(width), *cells]), flush=True)
+  print()
+
+
+if __name__ == "__main__":
+  command_line.run(main)

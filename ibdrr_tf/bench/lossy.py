@@ -1,0 +1,226 @@
+"""What the lossy stage keeps, and what that costs before any model.
+
+Entropies of codes as in the paper's tables, quality against bytes beside WebP,
+speed, and how well a classifier does that has only seen reconstructions.
+"""
+
+import io
+import pathlib
+import time
+from typing import Any
+
+import ml_collections
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from ibdrr_tf import codec_training
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, psnr
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.photographs import read_photographs
+from ibdrr_tf.data.scenario import Scenario
+from ibdrr_tf.data.source import Source, in_memory
+from ibdrr_tf.evaluation import figures, metrics, rate
+from ibdrr_tf.methods.upper_bound import UpperBound
+
+__all__ = [
+  "classifier_accuracy",
+  "entropy_row",
+  "measure",
+  "picture",
+  "quality_row",
+  "webp_row",
+]
+
+_BATCH = 250
+
+
+def measure(
+  config: ml_collections.ConfigDict,
+  source: Source,
+  scenario: Scenario,
+  codecs: list[str],
+  photographs: str,
+) -> dict[str, Any]:
+  """All tables but the classifier's.
+
+  Args:
+    config: for the data set's name.
+    source: the data set.
+    scenario: test images of its classes after the base phase are measured.
+    codecs: codec folders.
+    photographs: a folder of image files, or "".
+
+  Returns:
+    {"entropy": {...}, "quality": {...}}, for JSON.
+  """
+  train = stream.select(
+    source.train, scenario, scenario.seen_labels(scenario.phases[-1])
+  )
+  unseen = range(scenario.boundaries[0], scenario.boundaries[-1])
+  test = stream.select(source.test, scenario, unseen)
+  images = test.read(tf.range(len(test), dtype=tf.int64)).numpy()
+  entropy, quality = {}, {}
+  for folder in codecs:
+    model = codec_training.load_vqvae(folder)
+    batches = stream.ordered_batches(train, _BATCH)
+    entropy[f"{folder}: {config.dataset}"] = entropy_row(model, batches)
+    if photographs:
+      large = read_photographs(photographs, 224)
+      batches = tf.data.Dataset.from_tensor_slices(large).batch(9)
+      entropy[f"{folder}: photographs, 224 pixels"] = entropy_row(
+        model, batches
+      )
+    quality[folder] = quality_row(model, images)
+  for level in (0, 5, 20, 50):
+    quality[f"WebP quality {level}"] = webp_row(images, level)
+  return {"entropy": entropy, "quality": quality}
+
+
+def entropy_row(
+  model: HierarchicalVQVAE, images: tf.data.Dataset
+) -> dict[str, float]:
+  """Order-0 bits a code: top, bottom, and one histogram for both.
+
+  Args:
+    model: the lossy stage.
+    images: batches, uint8 [n, h, w, 3].
+  """
+  top, bottom = _encode(model, images)
+  return {
+    "top": rate.order0_entropy(top),
+    "bottom": rate.order0_entropy(bottom),
+    "both": rate.order0_entropy(np.concatenate([top.ravel(), bottom.ravel()])),
+  }
+
+
+def quality_row(
+  model: HierarchicalVQVAE, images: np.ndarray
+) -> dict[str, float]:
+  """Bytes an image (order 0, no models), PSNR and speed.
+
+  Args:
+    model: the lossy stage.
+    images: uint8 [n, h, w, 3].
+  """
+  batches = tf.data.Dataset.from_tensor_slices(images).batch(_BATCH)
+  for batch in batches.take(1):  # The first call traces.
+    model.decode(*model.encode(batch))
+  started = time.perf_counter()
+  top, bottom = _encode(model, batches)
+  encoded = time.perf_counter()
+  codes = tf.data.Dataset.from_tensor_slices((top, bottom)).batch(_BATCH)
+  decoded = np.concatenate([model.decode(*c).numpy() for c in codes])
+  ended = time.perf_counter()
+  height, width = images.shape[1:3]
+  return {
+    "bytes": rate.code_bytes(top, bottom),
+    "psnr": _mean_psnr(images, decoded[:, :height, :width]),
+    "encode_images_per_second": len(images) / (encoded - started),
+    "decode_images_per_second": len(images) / (ended - encoded),
+  }
+
+
+def webp_row(images: np.ndarray, quality: int) -> dict[str, float]:
+  """Bytes an image and PSNR of lossy WebP.
+
+  Args:
+    images: uint8 [n, h, w, 3].
+    quality: 0 to 100.
+  """
+  size, decoded = 0, np.empty_like(images)
+  for i, image in enumerate(images):
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "WEBP", quality=quality, method=6)
+    size += buffer.tell()
+    with Image.open(buffer) as read:
+      decoded[i] = np.asarray(read.convert("RGB"))
+  return {"bytes": size / len(images), "psnr": _mean_psnr(images, decoded)}
+
+
+def picture(
+  model: HierarchicalVQVAE, small: np.ndarray, photographs: str
+) -> figures.Figure:
+  """Originals beside reconstructions, at the data's own, 64 and 224 pixels."""
+  rows = {}
+  for images in (
+    small[:8],
+    read_photographs(photographs, 64)[:8],
+    read_photographs(photographs, 224)[:8],
+  ):
+    title = f"{images.shape[1]} pixels"
+    rows[title] = images
+    rows[f"{title}, from codes"] = codec_training.reconstruct(
+      model, tf.constant(images)
+    ).numpy()
+  return figures.image_rows(rows, scale=1.5)
+
+
+def classifier_accuracy(
+  config: ml_collections.ConfigDict,
+  source: Source,
+  scenario: Scenario,
+  workdir: pathlib.Path,
+  model: HierarchicalVQVAE | None,
+) -> float:
+  """Trains on reconstructions of all classes at once, tests on raw images.
+
+  Args:
+    config: `config.classifier` is the recipe.
+    source: the data set.
+    scenario: its classes are learned in one phase.
+    workdir: for checkpoints; a training that was interrupted goes on.
+    model: the lossy stage; None trains on the raw images.
+
+  Returns:
+    Accuracy in percent.
+  """
+  at_once = Scenario(scenario.order, (len(scenario.order),))
+  seen = _through(model, source) if model else source
+  method = UpperBound(
+    config, at_once, seen, workdir, tf.distribute.get_strategy()
+  )
+  method.learn(0)
+  test = stream.select(source.test, at_once, at_once.seen_labels(0))
+  return metrics.accuracy(
+    metrics.confusion_matrix(
+      test.labels, method.predict(test), len(scenario.order)
+    )
+  )
+
+
+def _through(model: HierarchicalVQVAE, source: Source) -> Source:
+  """The source with its training images coded and decoded, once."""
+  count = len(source.train.labels)
+  split = source.train
+  batches = stream.ordered_batches(
+    stream.Examples(split.labels, split.read), _BATCH
+  )
+  images = np.empty((count, *split.image_shape), np.uint8)
+  start = 0
+  for batch in batches:
+    stop = start + len(batch)
+    images[start:stop] = codec_training.reconstruct(model, batch)
+    start = stop
+  return Source(
+    source.name,
+    source.class_names,
+    in_memory(images, split.labels),
+    source.test,
+  )
+
+
+def _encode(
+  model: HierarchicalVQVAE, batches: tf.data.Dataset
+) -> tuple[np.ndarray, np.ndarray]:
+  codes = [model.encode(batch) for batch in batches]
+  top, bottom = zip(*codes, strict=True)
+  return np.concatenate(top), np.concatenate(bottom)
+
+
+def _mean_psnr(original: np.ndarray, decoded: np.ndarray) -> float:
+  values = [
+    psnr(original[i : i + _BATCH], decoded[i : i + _BATCH]).numpy()
+    for i in range(0, len(original), _BATCH)
+  ]
+  return float(np.concatenate(values).mean())

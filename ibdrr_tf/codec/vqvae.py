@@ -1,0 +1,537 @@
+"""The lossy stage: images become two small grids of code indices.
+
+Section 3.1 of the paper, with the two levels of VQ-VAE-2:
+
+    image ─► encode_bottom ─┬──────────────► [·,·] ─► bottom codes, 1/4 size
+                            │                 ▲            │
+                            └► encode_top     │            ▼
+                                  │       decode_top    decode ─► image
+                                  ▼           ▲            ▲
+                             top codes, 1/8 size ─► lift_top
+
+The top level is quantised first; the bottom level codes what its features hold
+beyond the decoded top; the decoder sees both. The networks are convolutions
+only, so a model trained on small images codes images of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from ibdrr_tf.codec import quantizer
+from ibdrr_tf.errors import UserError
+
+__all__ = ["CodeUsage", "HierarchicalVQVAE", "pad_to_grid", "psnr"]
+
+# An image's height and width must be multiples of the top level's stride.
+STRIDE = 8
+
+layers = tf.keras.layers
+
+
+def pad_to_grid(images: tf.Tensor) -> tf.Tensor:
+  """Repeats the last row and column up to the next multiple of `STRIDE`.
+
+  Repetition, unlike reflection, works for any size (one pixel has nothing to
+  reflect), and it is what costs the codes least: nothing new appears.
+
+  Args:
+    images: `[n, h, w, channels]`, h and w at least 1.
+
+  Returns:
+    `[n, h', w', channels]` with h', w' multiples of 8; `[:, :h, :w]` is the
+    input.
+  """
+  for axis in (1, 2):
+    size = tf.shape(images)[axis]
+    padded = -(-size // STRIDE) * STRIDE
+    images = tf.gather(
+      images, tf.minimum(tf.range(padded), size - 1), axis=axis
+    )
+  return images
+
+
+def psnr(original: tf.Tensor, reconstruction: tf.Tensor) -> tf.Tensor:
+  """Peak signal-to-noise ratio of each image, 10·log10(255² / MSE).
+
+  The MSE is over one image's pixels and channels. "The PSNR" of a set is the
+  mean of this over its images, which is more (0.5 to 1 dB on photographs) than
+  the PSNR of the mean MSE.
+
+  Args:
+    original: uint8 `[n, h, w, 3]`.
+    reconstruction: uint8 `[n, h, w, 3]`.
+
+  Returns:
+    float32 `[n]`, at most 100 dB.
+  """
+  error = tf.cast(original, tf.float32) - tf.cast(reconstruction, tf.float32)
+  mse = tf.reduce_mean(tf.square(error), axis=[1, 2, 3])
+  # log10 of the ratio; the floor is what 100 dB means for a peak of 255.
+  ratio = 255.0**2 / tf.maximum(mse, 255.0**2 * 1e-10)
+  return 10.0 / tf.math.log(10.0) * tf.math.log(ratio)
+
+
+def _to_float(images: tf.Tensor) -> tf.Tensor:
+  """uint8 0 .. 255 to float32 -1 .. 1."""
+  return tf.cast(images, tf.float32) / 127.5 - 1.0
+
+
+def _to_uint8(images: tf.Tensor) -> tf.Tensor:
+  """Float -1 .. 1 to the nearest uint8 0 .. 255."""
+  scaled = tf.round((tf.cast(images, tf.float32) + 1.0) * 127.5)
+  return tf.cast(tf.clip_by_value(scaled, 0.0, 255.0), tf.uint8)
+
+
+class CodeUsage(tf.keras.metrics.Metric):
+  """How evenly a level's codes are used over an epoch.
+
+  A single batch has too few vectors to tell (2,048 at the top level for 512
+  codes), so the histogram is kept over all of them.
+
+  Attributes:
+    histogram: float32 `[depth, codebook_size]`, for TensorBoard.
+  """
+
+  def __init__(self, codebook_size: int, depth: int, **kwargs):
+    super().__init__(**kwargs)
+    self.codebook_size = codebook_size
+    self.histogram = self.add_weight(
+      name="histogram", shape=[depth, codebook_size], initializer="zeros"
+    )
+
+  def update_state(self, indices: tf.Tensor) -> None:
+    """Counts int32 `[n, h, w, depth]`."""
+    depth = self.histogram.shape[0]
+    offset = tf.range(depth) * self.codebook_size
+    counts = tf.math.bincount(
+      tf.reshape(indices + offset, [-1]),
+      minlength=depth * self.codebook_size,
+      dtype=tf.float32,
+    )
+    self.histogram.assign_add(tf.reshape(counts, self.histogram.shape))
+
+  def reset_state(self) -> None:
+    """Forgets all counts."""
+    self.histogram.assign(tf.zeros_like(self.histogram))
+
+  def result(self) -> tf.Tensor:
+    """The perplexity; the geometric mean over the stages if several."""
+    stages = quantizer.perplexity(self.histogram)
+    return tf.exp(tf.reduce_mean(tf.math.log(stages)))
+
+
+class _ResidualBlock(layers.Layer):
+  """x + 1x1(relu(3x3(relu(x)))), narrow inside."""
+
+  def __init__(self, channels, residual_channels, conv, **kwargs):
+    super().__init__(**kwargs)
+    self.narrow = conv(residual_channels, 3)
+    self.widen = conv(channels, 1)
+
+  def call(self, inputs):
+    hidden = self.narrow(tf.nn.relu(inputs))
+    return inputs + self.widen(tf.nn.relu(hidden))
+
+
+class _SpaceToDepth(layers.Layer):
+  """Blocks of pixels become channels; free, and so is its gradient."""
+
+  def __init__(self, block, **kwargs):
+    super().__init__(**kwargs)
+    self.block = block
+
+  def call(self, inputs):
+    return tf.nn.space_to_depth(inputs, self.block)
+
+
+class _DepthToSpace(_SpaceToDepth):
+  """Channels become blocks of pixels: sub-pixel convolution's second half."""
+
+  def call(self, inputs):
+    return tf.nn.depth_to_space(inputs, self.block)
+
+
+class _Networks:
+  """Builds the layers of one model, each with its own initial seed.
+
+  Two layouts share the residual stacks and the sizes of everything coded:
+  "paper" halves and doubles the resolution with 4x4 convolutions of stride 2,
+  as VQ-VAE-2 does; "subpixel" moves pixels into channels and back, so that all
+  convolutions run at 1/4 or 1/8 of the resolution.
+  """
+
+  def __init__(self, config):
+    self.config = config
+    self.seed = 1000 * config["seed"]
+
+  def _kernel(self, relu=True):
+    self.seed += 1
+    return tf.keras.initializers.VarianceScaling(
+      2.0 if relu else 1.0, "fan_in", "untruncated_normal", seed=self.seed
+    )
+
+  def conv(self, channels, size, strides=1, relu=True):
+    return layers.Conv2D(
+      channels,
+      size,
+      strides,
+      padding="same",
+      kernel_initializer=self._kernel(relu),
+    )
+
+  def transposed(self, channels):
+    return layers.Conv2DTranspose(
+      channels, 4, 2, padding="same", kernel_initializer=self._kernel()
+    )
+
+  def stack(self):
+    config = self.config
+    blocks = [
+      _ResidualBlock(config["channels"], config["residual_channels"], self.conv)
+      for _ in range(config["residual_blocks"])
+    ]
+    return [*blocks, layers.ReLU()]
+
+  def encode_bottom(self):
+    channels = self.config["channels"]
+    if self.config["layout"] == "paper":
+      entry = [
+        self.conv(channels // 2, 4, 2),
+        layers.ReLU(),
+        self.conv(channels, 4, 2),
+      ]
+    else:
+      entry = [_SpaceToDepth(4), self.conv(channels, 3)]
+    entry += [layers.ReLU(), self.conv(channels, 3)]
+    return tf.keras.Sequential(entry + self.stack(), name="encode_bottom")
+
+  def encode_top(self):
+    channels = self.config["channels"]
+    if self.config["layout"] == "paper":
+      entry = [self.conv(channels // 2, 4, 2)]
+    else:
+      entry = [self.conv(channels, 2, 2)]
+    entry += [layers.ReLU(), self.conv(channels, 3)]
+    return tf.keras.Sequential(entry + self.stack(), name="encode_top")
+
+  def decode_top(self):
+    channels, embedding = self.config["channels"], self.config["embedding"]
+    body = [self.conv(channels, 3), *self.stack()]
+    if self.config["layout"] == "paper":
+      body.append(self.transposed(embedding))
+    else:
+      body += [self.conv(4 * embedding, 1, relu=False), _DepthToSpace(2)]
+    return tf.keras.Sequential(body, name="decode_top")
+
+  def lift_top(self):
+    embedding = self.config["embedding"]
+    if self.config["layout"] == "paper":
+      body = [self.transposed(embedding)]
+    else:
+      body = [self.conv(4 * embedding, 1, relu=False), _DepthToSpace(2)]
+    return tf.keras.Sequential(body, name="lift_top")
+
+  def decode(self):
+    channels = self.config["channels"]
+    body = [self.conv(channels, 3), *self.stack()]
+    if self.config["layout"] == "paper":
+      body += [
+        self.transposed(channels // 2),
+        layers.ReLU(),
+        self.transposed(3),
+      ]
+    else:
+      body += [self.conv(48, 3, relu=False), _DepthToSpace(4)]
+    # Pixels stay float32 under mixed precision.
+    body.append(layers.Activation("linear", dtype="float32"))
+    return tf.keras.Sequential(body, name="decode")
+
+
+class HierarchicalVQVAE(tf.keras.Model):
+  """A VQ-VAE with a top and a bottom level of codes.
+
+  Usage:
+
+  >>> model = HierarchicalVQVAE()
+  >>> model.compile(tf.keras.optimizers.Adam(3e-4))
+  >>> model.fit(dataset)                  # of uint8 [n, h, w, 3]
+  >>> top, bottom = model.encode(images)  # int32 [n, h/8, w/8, top_depth], …
+  >>> model.decode(top, bottom)[:, :h, :w]
+
+  The loss of an image is equation 2 (mean squared error on -1 .. 1) plus
+  `commitment` times equation 4, plus equation 3 where the codebook learns by
+  gradient, plus `feature_weight` times `feature_loss`.
+
+  Args:
+    codebook_size: K of every codebook.
+    embedding: channels of a code.
+    channels: of the networks.
+    residual_blocks: in each of the four residual stacks.
+    residual_channels: inside a residual block.
+    top_depth: residual quantisation stages at the top level.
+    bottom_depth: the same at the bottom level.
+    commitment: weight of equation 4.
+    codebook: "ema" or "gradient", see `VectorQuantizer`.
+    layout: "paper" or "subpixel", see `_Networks`.
+    seed: of the initial weights, and of the codebooks' restarts.
+    feature_loss: a function (images, reconstructions), both float32
+      `[n, h, w, 3]` on 0 .. 1 (reconstructions not clipped), to a loss `[n]`;
+      with a classifier's features it makes the codec keep what classes are
+      told apart by.
+    feature_weight: of that function.
+  """
+
+  def __init__(
+    self,
+    codebook_size: int = 512,
+    embedding: int = 64,
+    channels: int = 128,
+    residual_blocks: int = 2,
+    residual_channels: int = 32,
+    top_depth: int = 1,
+    bottom_depth: int = 1,
+    commitment: float = 0.25,
+    codebook: str = "ema",
+    layout: str = "paper",
+    seed: int = 0,
+    feature_loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+    feature_weight: float = 0.0,
+    **kwargs,
+  ):
+    super().__init__(**kwargs)
+    if layout not in ("paper", "subpixel"):
+      raise UserError(
+        f"The layout of a VQ-VAE is 'paper' or 'subpixel', not {layout!r}."
+      )
+    self._config = {
+      "codebook_size": codebook_size,
+      "embedding": embedding,
+      "channels": channels,
+      "residual_blocks": residual_blocks,
+      "residual_channels": residual_channels,
+      "top_depth": top_depth,
+      "bottom_depth": bottom_depth,
+      "commitment": commitment,
+      "codebook": codebook,
+      "layout": layout,
+      "seed": seed,
+    }
+    self.feature_loss = feature_loss
+    self.feature_weight = feature_weight
+    self._make_layers(self._config)
+    self._make_metrics(self._config)
+    # Variables exist from the start: loading and storing need no first batch.
+    self(tf.zeros([1, STRIDE, STRIDE, 3], tf.uint8))
+
+  def _make_layers(self, config):
+    networks = _Networks(config)
+    self.encode_bottom = networks.encode_bottom()
+    self.encode_top = networks.encode_top()
+    self.to_top = networks.conv(config["embedding"], 1, relu=False)
+    self.decode_top = networks.decode_top()
+    self.to_bottom = networks.conv(config["embedding"], 1, relu=False)
+    self.lift_top = networks.lift_top()
+    self.decoder = networks.decode()
+    shared = {
+      key: config[key] for key in ("codebook_size", "embedding", "codebook")
+    }
+    self.top_quantizer = quantizer.VectorQuantizer(
+      depth=config["top_depth"],
+      seed=2 * config["seed"],
+      name="top_quantizer",
+      **shared,
+    )
+    self.bottom_quantizer = quantizer.VectorQuantizer(
+      depth=config["bottom_depth"],
+      seed=2 * config["seed"] + 1,
+      name="bottom_quantizer",
+      **shared,
+    )
+
+  def _make_metrics(self, config):
+    size = config["codebook_size"]
+    self.loss_metric = tf.keras.metrics.Mean(name="loss")
+    self.psnr_metric = tf.keras.metrics.Mean(name="psnr")
+    self.top_usage = CodeUsage(size, config["top_depth"], name="top_perplexity")
+    self.bottom_usage = CodeUsage(
+      size, config["bottom_depth"], name="bottom_perplexity"
+    )
+
+  @property
+  def metrics(self) -> list[tf.keras.metrics.Metric]:
+    """Loss, PSNR (see `psnr`) and the perplexity of both levels."""
+    return [
+      self.loss_metric,
+      self.psnr_metric,
+      self.top_usage,
+      self.bottom_usage,
+    ]
+
+  def get_config(self) -> dict:
+    """The constructor's arguments, but for the feature loss."""
+    return dict(self._config)
+
+  def quantize(
+    self, images: tf.Tensor, training: bool = False
+  ) -> tuple[quantizer.Quantized, quantizer.Quantized]:
+    """Encodes and quantises both levels.
+
+    Args:
+      images: uint8 `[n, h, w, 3]`, h and w multiples of 8.
+      training: whether the codebooks learn.
+
+    Returns:
+      Top, on an h/8 x w/8 grid, and bottom, on h/4 x w/4.
+    """
+    fine = self.encode_bottom(_to_float(images))
+    top = self.top_quantizer(
+      self.to_top(self.encode_top(fine)), training=training
+    )
+    both = tf.concat([self.decode_top(top.quantized), fine], axis=-1)
+    return top, self.bottom_quantizer(self.to_bottom(both), training=training)
+
+  def reconstruct(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
+    """Decodes quantised vectors to float32 images on -1 .. 1, not clipped."""
+    both = tf.concat(
+      [self.lift_top(top), tf.cast(bottom, self.lift_top.compute_dtype)],
+      axis=-1,
+    )
+    return self.decoder(both)
+
+  def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """Reconstructs uint8 `[n, h, w, 3]` as float32 on -1 .. 1."""
+    size = tf.shape(images)
+    padded = pad_to_grid(images)
+    top, bottom = self.quantize(padded, training)
+    result = self.reconstruct(top.quantized, bottom.quantized)
+    return result[:, : size[1], : size[2]]
+
+  @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)])
+  def encode(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images to codes.
+
+    Args:
+      images: uint8 `[n, h, w, 3]` of any size; padded by `pad_to_grid`.
+
+    Returns:
+      top, int32 `[n, ceil(h/8), ceil(w/8), top_depth]`, and bottom, int32
+      `[n, 2·ceil(h/8), 2·ceil(w/8), bottom_depth]`.
+    """
+    top, bottom = self.quantize(pad_to_grid(images))
+    return top.indices, bottom.indices
+
+  @tf.function(input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2)
+  def decode(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
+    """Codes to uint8 images of the padded size; crop with `[:, :h, :w]`."""
+    return _to_uint8(
+      self.reconstruct(
+        self.top_quantizer.lookup(top), self.bottom_quantizer.lookup(bottom)
+      )
+    )
+
+  def _image_losses(self, images, training):
+    """The loss of each image `[n]`; counts codes and PSNR in passing."""
+    size = tf.shape(images)
+    top, bottom = self.quantize(pad_to_grid(images), training)
+    result = self.reconstruct(top.quantized, bottom.quantized)
+    # What was padded is cut off again, so how well it comes back is no matter.
+    result = result[:, : size[1], : size[2]]
+    target = _to_float(images)
+    loss = tf.reduce_mean(tf.square(result - target), axis=[1, 2, 3])
+    loss += top.codebook_loss + bottom.codebook_loss
+    loss += self._config["commitment"] * (
+      top.commitment_loss + bottom.commitment_loss
+    )
+    if self.feature_loss is not None and self.feature_weight:
+      loss += self.feature_weight * self.feature_loss(
+        (target + 1.0) / 2.0, (result + 1.0) / 2.0
+      )
+    self.loss_metric.update_state(loss)
+    self.psnr_metric.update_state(psnr(images, _to_uint8(result)))
+    self.top_usage.update_state(top.indices)
+    self.bottom_usage.update_state(bottom.indices)
+    return loss
+
+  def train_step(self, data) -> dict[str, tf.Tensor]:
+    """One step of `fit` on uint8 images (labels, if any, are ignored)."""
+    images, _, _ = tf.keras.utils.unpack_x_y_sample_weight(data)
+    # The mean is over the images of all replicas, whose gradients Keras sums;
+    # so replicas with fewer images in the last batch do not count for more.
+    number = tf.cast(tf.shape(images)[0], tf.float32)
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync > 1:
+      number = context.all_reduce(tf.distribute.ReduceOp.SUM, number)
+    with tf.GradientTape() as tape:
+      loss = tf.reduce_sum(self._image_losses(images, training=True)) / number
+    self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
+    return {metric.name: metric.result() for metric in self.metrics}
+
+  def test_step(self, data) -> dict[str, tf.Tensor]:
+    """One step of `evaluate`."""
+    images, _, _ = tf.keras.utils.unpack_x_y_sample_weight(data)
+    self._image_losses(images, training=False)
+    return {metric.name: metric.result() for metric in self.metrics}
+
+  def warm_start(self, other: HierarchicalVQVAE) -> None:
+    """Copies a model that differs at most in having fewer stages.
+
+    New stages start from the data they meet in training, so a model of depth 2
+    costs a short fine-tuning of one of depth 1.
+
+    Args:
+      other: a model with the same configuration but for the depths.
+    """
+    own, theirs = self.get_config(), other.get_config()
+    free = ("top_depth", "bottom_depth", "commitment", "seed")
+    if any(own[k] != theirs[k] for k in own if k not in free):
+      raise UserError(
+        "A VQ-VAE can only be started from one of the same architecture: "
+        f"{own} is not {theirs}."
+      )
+    for mine, source in zip(self._networks(), other._networks(), strict=True):
+      mine.set_weights(source.get_weights())
+    self.top_quantizer.copy_stages(other.top_quantizer)
+    self.bottom_quantizer.copy_stages(other.bottom_quantizer)
+
+  @property
+  def quantizers(self) -> tuple[quantizer.VectorQuantizer, ...]:
+    """Top and bottom."""
+    return self.top_quantizer, self.bottom_quantizer
+
+  def stored_variables(self) -> list[tuple[tf.Variable, int | None]]:
+    """All that encoding and decoding need, in a fixed order.
+
+    Returns:
+      Pairs of a variable and the axis along which its values differ in size:
+      the output channels of a kernel, the dimensions of a codebook; None for
+      biases.
+    """
+    result = []
+    for network in self._networks():
+      transposed = {
+        id(layer.kernel)
+        for layer in (network, *network.submodules)
+        if isinstance(layer, layers.Conv2DTranspose)
+      }
+      for variable in network.weights:
+        axis = None
+        if len(variable.shape) == 4:
+          axis = 2 if id(variable) in transposed else 3
+        result.append((variable, axis))
+    for level in self.quantizers:
+      result += [(book, 1) for book in level.codebooks]
+    return result
+
+  def _networks(self):
+    return (
+      self.encode_bottom,
+      self.encode_top,
+      self.to_top,
+      self.decode_top,
+      self.to_bottom,
+      self.lift_top,
+      self.decoder,
+    )

@@ -1,0 +1,159 @@
+"""Compact storage of a VQ-VAE: a fifth of its float32 size.
+
+Who reads codes needs the decoder, so its bytes count in the ledger. Kernels are
+stored as small integers with one scale for each output channel, codebooks with
+one for each dimension, biases as float16. The integers crowd around zero, and
+Huffman codes (deflate) take off what that leaves.
+
+Lifecycle: train, `round_weights` once, then encode, decode, export and store
+the rounded model; `from_bytes(to_bytes(model))` has exactly its weights.
+
+    magic "IBVQ" | version u16 | header length u32 | header, JSON
+    | body, deflated: all tensors one after the other | checksum, 8 bytes
+
+All numbers are little-endian; the checksum is the beginning of the SHA-256 of
+everything before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+
+import numpy as np
+
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.errors import UserError
+
+__all__ = ["from_bytes", "round_weights", "to_bytes"]
+
+_MAGIC = b"IBVQ"
+_VERSION = 1
+_PREFIX = struct.Struct("<4sHI")
+_CHECKSUM = 8
+# The largest integers. Measured on a model of 25.83 dB trained on CIFAR-100:
+# kernels at 127 / 63 / 31 lose 0.008 / 0.034 / 0.125 dB, and each halving saves
+# one bit a weight. Codebooks at 127 lose less than 0.001 dB.
+_KERNEL_LEVELS = 63
+_CODEBOOK_LEVELS = 127
+# Scales of 1e-7 .. 64 are normal float16 numbers once multiplied by this, and
+# only then is a scale that has been rounded once not rounded again.
+_SCALE_UNIT = 1024.0
+_SMALLEST = float(np.finfo(np.float16).tiny)
+
+
+def _quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+  """Weights to small integers.
+
+  Args:
+    values: float32, a kernel (4 axes) or a codebook (2 axes).
+    axis: along which each slice has its own scale.
+
+  Returns:
+    int8 of the same shape, and the scales, float16 `[values.shape[axis]]`.
+  """
+  most = _KERNEL_LEVELS if values.ndim == 4 else _CODEBOOK_LEVELS
+  others = tuple(a for a in range(values.ndim) if a != axis)
+  peak = np.abs(values).max(axis=others).astype(np.float64)
+  scales = (peak / most * _SCALE_UNIT).astype(np.float16)
+  scales[scales < _SMALLEST] = 0.0
+  step = np.expand_dims(scales.astype(np.float64) / _SCALE_UNIT, others)
+  levels = np.divide(values, step, out=np.zeros(values.shape), where=step > 0)
+  return np.clip(np.rint(levels), -most, most).astype(np.int8), scales
+
+
+def _dequantize(
+  levels: np.ndarray, scales: np.ndarray, axis: int
+) -> np.ndarray:
+  """The inverse of `_quantize`, float32, the same on every machine."""
+  others = tuple(a for a in range(levels.ndim) if a != axis)
+  step = np.expand_dims(scales.astype(np.float32) / _SCALE_UNIT, others)
+  return levels.astype(np.float32) * step
+
+
+def _to_half(values: np.ndarray) -> np.ndarray:
+  """Biases to float16; too large ones to the largest, not to infinity."""
+  limit = np.finfo(np.float16).max
+  return np.clip(values, -limit, limit).astype("<f2")
+
+
+def round_weights(model: HierarchicalVQVAE) -> None:
+  """Replaces all weights by what `to_bytes` stores of them."""
+  for variable, axis in model.stored_variables():
+    value = variable.numpy()
+    if axis is None:
+      variable.assign(_to_half(value).astype(np.float32))
+    else:
+      variable.assign(_dequantize(*_quantize(value, axis), axis))
+  _settle(model)
+
+
+def _settle(model):
+  """Lets the quantisers' statistics agree with the new codebooks."""
+  for level in model.quantizers:
+    level.adopt([book.numpy() for book in level.codebooks])
+
+
+def to_bytes(model: HierarchicalVQVAE) -> bytes:
+  """The stored form of a model, rounded or not: the bytes are the same."""
+  body = []
+  for variable, axis in model.stored_variables():
+    if axis is None:
+      body.append(_to_half(variable.numpy()).tobytes())
+    else:
+      levels, scales = _quantize(variable.numpy(), axis)
+      body += [levels.tobytes(), scales.astype("<f2").tobytes()]
+  header = json.dumps({"config": model.get_config()}, sort_keys=True).encode()
+  packer = zlib.compressobj(9, strategy=zlib.Z_HUFFMAN_ONLY)
+  data = _PREFIX.pack(_MAGIC, _VERSION, len(header)) + header
+  data += packer.compress(b"".join(body)) + packer.flush()
+  return data + hashlib.sha256(data).digest()[:_CHECKSUM]
+
+
+def from_bytes(data: bytes) -> HierarchicalVQVAE:
+  """The model that `to_bytes` stored, with its rounded weights.
+
+  Raises:
+    UserError: if the data are not a VQ-VAE, damaged, or of a newer version.
+  """
+  config, body = _open(data)
+  model = HierarchicalVQVAE(**config)
+  position = 0
+
+  def take(shape, dtype):
+    nonlocal position
+    values = np.frombuffer(body, dtype, int(np.prod(shape)), position)
+    position += values.nbytes
+    return values.reshape(shape)
+
+  for variable, axis in model.stored_variables():
+    shape = variable.shape.as_list()
+    if axis is None:
+      variable.assign(take(shape, "<f2").astype(np.float32))
+    else:
+      levels = take(shape, np.int8)
+      variable.assign(_dequantize(levels, take([shape[axis]], "<f2"), axis))
+  _settle(model)
+  return model
+
+
+def _open(data: bytes) -> tuple[dict, bytes]:
+  """Checks stored data; returns the configuration and the inflated body."""
+  if len(data) < _PREFIX.size or not data.startswith(_MAGIC):
+    raise UserError("This is not a stored VQ-VAE: it does not begin with IBVQ.")
+  _, version, length = _PREFIX.unpack_from(data)
+  if version > _VERSION:
+    raise UserError(
+      f"The stored VQ-VAE has format version {version}, but this program "
+      f"reads versions up to {_VERSION}: update ibdrr_tf."
+    )
+  content, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
+  if hashlib.sha256(content).digest()[:_CHECKSUM] != checksum:
+    raise UserError(
+      "The stored VQ-VAE is damaged: its checksum does not match its content."
+    )
+  end = _PREFIX.size + length
+  header = json.loads(content[_PREFIX.size : end])
+  return header["config"], zlib.decompress(content[end:])

@@ -1,0 +1,179 @@
+"""The lossy stage trained as part of a run, and its commands."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from ibdrr_tf import codec_training, training
+from ibdrr_tf import config as configs
+from ibdrr_tf.bench.__main__ import main as bench
+from ibdrr_tf.codec.__main__ import main as codec
+from ibdrr_tf.data.load import load_data
+from ibdrr_tf.errors import UserError
+
+TINY = [
+  "--config.data.classes=4",
+  "--phases=1",
+  "--config.data.shapes_train=24",
+  "--config.data.shapes_test=4",
+  "--config.classifier.width=2",
+  "--config.classifier.epochs=1",
+  "--config.vqvae.codebook_size=16",
+  "--config.vqvae.embedding=8",
+  "--config.vqvae.channels=16",
+  "--config.vqvae.residual_channels=8",
+  "--config.vqvae.epochs=3",
+  "--config.vqvae.batch_size=16",
+]
+
+
+def tiny_config():
+  config = configs.get_config()
+  config.data.classes = 4
+  config.scenario.phases = 1
+  config.data.shapes_train = 24
+  config.data.shapes_test = 4
+  for name, value in {
+    "codebook_size": 16,
+    "embedding": 8,
+    "channels": 16,
+    "residual_channels": 8,
+    "epochs": 3,
+    "batch_size": 16,
+  }.items():
+    config.vqvae[name] = value
+  return config
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("codec") / "c"
+  codec(["codec", "train", f"-o={folder}", *TINY])
+  return folder
+
+
+def test_training_leaves_a_codec_and_pictures(trained):
+  names = {path.name for path in trained.iterdir()}
+  assert {"vqvae.ibvq", "reconstructions.png", "tensorboard"} <= names
+  model = codec_training.load_vqvae(trained)
+  top, bottom = model.encode(np.zeros((2, 32, 32, 3), np.uint8))
+  assert top.shape == (2, 4, 4, 1) and bottom.shape == (2, 8, 8, 1)
+  tags = set()
+  for file in (trained / "tensorboard" / "vqvae").glob("*/events*"):
+    for event in tf.compat.v1.train.summary_iterator(str(file)):
+      tags |= {value.tag for value in event.summary.value}
+  assert {
+    "epoch_psnr",
+    "epoch_bottom_perplexity",
+    "usage of top codes",
+    "usage of bottom codes",
+    "original above reconstruction",
+  } <= tags
+
+
+def test_only_base_classes_are_seen(tmp_path, monkeypatch):
+  seen = []
+  monkeypatch.setattr(
+    training, "fit", lambda model, job, callbacks: seen.append(job)
+  )
+  config = tiny_config()
+  source, scenario = load_data(config)
+  codec_training.train_vqvae(
+    config, source, scenario, tmp_path, tf.distribute.get_strategy()
+  )
+  labels = [y.numpy() for _, y in seen[0].batches(range(1))]
+  assert set(np.concatenate(labels)) == {0, 1}
+
+
+def test_an_interrupted_training_gives_the_same_codec(
+  trained, tmp_path, monkeypatch
+):
+  class Stop(tf.keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+      if epoch == 1:
+        raise KeyboardInterrupt
+
+  fit = training.fit
+  with monkeypatch.context() as patch:
+    patch.setattr(
+      training,
+      "fit",
+      lambda model, job, callbacks: fit(model, job, [*callbacks, Stop()]),
+    )
+    with pytest.raises(KeyboardInterrupt):
+      codec(["codec", "train", f"-o={tmp_path / 'c'}", *TINY])
+  assert not (tmp_path / "c" / "vqvae.ibvq").exists()
+  codec(["codec", "train", f"-o={tmp_path / 'c'}", *TINY])
+  want = (trained / "vqvae.ibvq").read_bytes()
+  assert (tmp_path / "c" / "vqvae.ibvq").read_bytes() == want
+
+
+def test_depth_is_added_to_a_trained_codec(trained, tmp_path, capsys):
+  deeper = tmp_path / "d"
+  codec(
+    [
+      *("codec", "train", f"-o={deeper}", *TINY),
+      f"--config.vqvae.start_from={trained}",
+      "--config.vqvae.bottom_depth=2",
+      "--config.vqvae.feature_weight=0.01",
+      "--config.vqvae.feature_epochs=1",
+      "--config.vqvae.feature_width=2",
+    ]
+  )
+  model = codec_training.load_vqvae(deeper)
+  _, bottom = model.encode(np.zeros((1, 33, 47, 3), np.uint8))
+  assert bottom.shape == (1, 10, 12, 2)
+  assert "dB PSNR" in capsys.readouterr().out
+
+
+def test_bench_tables_and_picture(trained, tmp_path, capsys):
+  photographs = tmp_path / "photos"
+  photographs.mkdir()
+  pixels = np.random.default_rng(0).integers(0, 256, (2, 70, 90, 3))
+  for i, image in enumerate(pixels.astype(np.uint8)):
+    Image.fromarray(image).save(photographs / f"{i}.png")
+  bench(
+    [
+      *("bench", "lossy", f"--codec={trained}", *TINY),
+      f"--photographs={photographs}",
+      f"--picture={tmp_path / 'p.png'}",
+      f"--json={tmp_path / 'b.json'}",
+      f"--classify={tmp_path / 'classify'}",
+    ]
+  )
+  measured = json.loads((tmp_path / "b.json").read_text())
+  assert len(measured["entropy"]) == 2
+  for row in measured["entropy"].values():
+    # 16 codes are 4 bits at most; a joint histogram is no better than two.
+    assert min(row.values()) > 0 and max(row.values()) <= 4
+  ours = measured["quality"][str(trained)]
+  assert ours["bytes"] <= 80 * 4 / 8 and 5 < ours["psnr"] < 40
+  webp = [measured["quality"][f"WebP quality {q}"] for q in (0, 50)]
+  assert webp[0]["bytes"] < webp[1]["bytes"]
+  assert webp[0]["psnr"] < webp[1]["psnr"]
+  assert set(measured["classifier"]) == {"raw", str(trained)}
+  with Image.open(tmp_path / "p.png") as picture:
+    assert min(picture.size) > 300
+  assert "WebP quality 20" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  ("command", "arguments", "part"),
+  [
+    (codec, ["train"], "-o DIR"),
+    (codec, ["shrink"], "'shrink'"),
+    (codec, [], "give 'train'"),
+    (codec, ["train", "more", "-o=x"], "'more'"),
+    (codec, ["train", "-o=x", "--config.vqvae.layout=new"], "subpixel"),
+    (bench, ["fast"], "'fast'"),
+    (bench, ["lossy"], "--codec=DIR"),
+    (bench, ["lossy", "--codec=/not/there"], "/not/there"),
+    (bench, ["lossy", "--codec=x", "--picture=p.png"], "--photographs"),
+  ],
+)
+def test_mistakes_are_named(command, arguments, part):
+  with pytest.raises(UserError, match=part):
+    command(["command", *arguments])
