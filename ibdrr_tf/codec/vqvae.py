@@ -21,14 +21,13 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ibdrr_tf.codec import quantizer
+from ibdrr_tf.codec.vqvae_networks import Networks
 from ibdrr_tf.errors import UserError
 
 __all__ = ["CodeUsage", "HierarchicalVQVAE", "pad_to_grid", "psnr"]
 
 # An image's height and width must be multiples of the top level's stride.
 STRIDE = 8
-
-layers = tf.keras.layers
 
 
 def pad_to_grid(images: tf.Tensor) -> tf.Tensor:
@@ -123,133 +122,6 @@ class CodeUsage(tf.keras.metrics.Metric):
     return tf.exp(tf.reduce_mean(tf.math.log(stages)))
 
 
-class _ResidualBlock(layers.Layer):
-  """x + 1x1(relu(3x3(relu(x)))), narrow inside."""
-
-  def __init__(self, channels, residual_channels, conv, **kwargs):
-    super().__init__(**kwargs)
-    self.narrow = conv(residual_channels, 3)
-    self.widen = conv(channels, 1)
-
-  def call(self, inputs):
-    hidden = self.narrow(tf.nn.relu(inputs))
-    return inputs + self.widen(tf.nn.relu(hidden))
-
-
-class _SpaceToDepth(layers.Layer):
-  """Blocks of pixels become channels; free, and so is its gradient."""
-
-  def __init__(self, block, **kwargs):
-    super().__init__(**kwargs)
-    self.block = block
-
-  def call(self, inputs):
-    return tf.nn.space_to_depth(inputs, self.block)
-
-
-class _DepthToSpace(_SpaceToDepth):
-  """Channels become blocks of pixels: sub-pixel convolution's second half."""
-
-  def call(self, inputs):
-    return tf.nn.depth_to_space(inputs, self.block)
-
-
-class _Networks:
-  """Builds the layers of one model, each with its own initial seed.
-
-  Two layouts share the residual stacks and the sizes of everything coded:
-  "paper" halves and doubles the resolution with 4x4 convolutions of stride 2,
-  as VQ-VAE-2 does; "subpixel" moves pixels into channels and back, so that all
-  convolutions run at 1/4 or 1/8 of the resolution.
-  """
-
-  def __init__(self, config):
-    self.config = config
-    self.seed = 1000 * config["seed"]
-
-  def _kernel(self, relu=True):
-    self.seed += 1
-    return tf.keras.initializers.VarianceScaling(
-      2.0 if relu else 1.0, "fan_in", "untruncated_normal", seed=self.seed
-    )
-
-  def conv(self, channels, size, strides=1, relu=True):
-    return layers.Conv2D(
-      channels,
-      size,
-      strides,
-      padding="same",
-      kernel_initializer=self._kernel(relu),
-    )
-
-  def transposed(self, channels):
-    return layers.Conv2DTranspose(
-      channels, 4, 2, padding="same", kernel_initializer=self._kernel()
-    )
-
-  def stack(self):
-    config = self.config
-    blocks = [
-      _ResidualBlock(config["channels"], config["residual_channels"], self.conv)
-      for _ in range(config["residual_blocks"])
-    ]
-    return [*blocks, layers.ReLU()]
-
-  def encode_bottom(self):
-    channels = self.config["channels"]
-    if self.config["layout"] == "paper":
-      entry = [
-        self.conv(channels // 2, 4, 2),
-        layers.ReLU(),
-        self.conv(channels, 4, 2),
-      ]
-    else:
-      entry = [_SpaceToDepth(4), self.conv(channels, 3)]
-    entry += [layers.ReLU(), self.conv(channels, 3)]
-    return tf.keras.Sequential(entry + self.stack(), name="encode_bottom")
-
-  def encode_top(self):
-    channels = self.config["channels"]
-    if self.config["layout"] == "paper":
-      entry = [self.conv(channels // 2, 4, 2)]
-    else:
-      entry = [self.conv(channels, 2, 2)]
-    entry += [layers.ReLU(), self.conv(channels, 3)]
-    return tf.keras.Sequential(entry + self.stack(), name="encode_top")
-
-  def decode_top(self):
-    channels, embedding = self.config["channels"], self.config["embedding"]
-    body = [self.conv(channels, 3), *self.stack()]
-    if self.config["layout"] == "paper":
-      body.append(self.transposed(embedding))
-    else:
-      body += [self.conv(4 * embedding, 1, relu=False), _DepthToSpace(2)]
-    return tf.keras.Sequential(body, name="decode_top")
-
-  def lift_top(self):
-    embedding = self.config["embedding"]
-    if self.config["layout"] == "paper":
-      body = [self.transposed(embedding)]
-    else:
-      body = [self.conv(4 * embedding, 1, relu=False), _DepthToSpace(2)]
-    return tf.keras.Sequential(body, name="lift_top")
-
-  def decode(self):
-    channels = self.config["channels"]
-    body = [self.conv(channels, 3), *self.stack()]
-    if self.config["layout"] == "paper":
-      body += [
-        self.transposed(channels // 2),
-        layers.ReLU(),
-        self.transposed(3),
-      ]
-    else:
-      body += [self.conv(48, 3, relu=False), _DepthToSpace(4)]
-    # Pixels stay float32 under mixed precision.
-    body.append(layers.Activation("linear", dtype="float32"))
-    return tf.keras.Sequential(body, name="decode")
-
-
 class HierarchicalVQVAE(tf.keras.Model):
   """A VQ-VAE with a top and a bottom level of codes.
 
@@ -275,7 +147,7 @@ class HierarchicalVQVAE(tf.keras.Model):
     bottom_depth: the same at the bottom level.
     commitment: weight of equation 4.
     codebook: "ema" or "gradient", see `VectorQuantizer`.
-    layout: "paper" or "subpixel", see `_Networks`.
+    layout: "paper" or "subpixel", see `vqvae_networks.Networks`.
     seed: of the initial weights, and of the codebooks' restarts.
     feature_loss: a function (images, reconstructions), both float32
       `[n, h, w, 3]` on 0 .. 1 (reconstructions not clipped), to a loss `[n]`;
@@ -295,7 +167,7 @@ class HierarchicalVQVAE(tf.keras.Model):
     bottom_depth: int = 1,
     commitment: float = 0.25,
     codebook: str = "ema",
-    layout: str = "paper",
+    layout: str = "subpixel",
     seed: int = 0,
     feature_loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     feature_weight: float = 0.0,
@@ -327,7 +199,7 @@ class HierarchicalVQVAE(tf.keras.Model):
     self(tf.zeros([1, STRIDE, STRIDE, 3], tf.uint8))
 
   def _make_layers(self, config):
-    networks = _Networks(config)
+    networks = Networks(config)
     self.encode_bottom = networks.encode_bottom()
     self.encode_top = networks.encode_top()
     self.to_top = networks.conv(config["embedding"], 1, relu=False)
@@ -514,7 +386,7 @@ class HierarchicalVQVAE(tf.keras.Model):
       transposed = {
         id(layer.kernel)
         for layer in (network, *network.submodules)
-        if isinstance(layer, layers.Conv2DTranspose)
+        if isinstance(layer, tf.keras.layers.Conv2DTranspose)
       }
       for variable in network.weights:
         axis = None

@@ -36,7 +36,7 @@ def fit(model, images, steps, rate=3e-3, batch=16):
 
 
 def test_paper_architecture_has_the_papers_size():
-  model = HierarchicalVQVAE()
+  model = HierarchicalVQVAE(layout="paper")
   codebooks = 2 * 512 * 64
   weights = sum(np.prod(v.shape) for v in model.trainable_variables)
   assert 1.44e6 < weights + codebooks < 1.46e6
