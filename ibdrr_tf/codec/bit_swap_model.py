@@ -1,0 +1,287 @@
+"""The model behind Bit-Swap: codes, and a Markov chain of latents above them.
+
+    z_L ─► … ─► z_2 ─► z_1 ─► codes        generative, p
+    z_L ◄─ … ◄─ z_2 ◄─ z_1 ◄─ codes        inference, q
+
+The codes of both levels are planes on one grid (see `planes`), drawn one plane
+after the other: p(plane_k | planes before k, z_1). Given z_1 and those planes,
+the codes of a plane are independent, each a path through the tree of its
+codebook (see `code_tree`). All networks are integer (see `integer`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf.codec import code_tree, integer, latents
+from ibdrr_tf.codec import planes as planes_module
+from ibdrr_tf.codec.integer import IntegerConv, IntegerTable, activate
+
+__all__ = ["BitSwapModel"]
+
+
+class BitSwapModel(tf.keras.Model):
+  """Gives every distribution that the coder needs, in integers.
+
+  Training minimises the negative ELBO (equation 5), in bits a code: the length
+  that bits-back coding reaches.
+
+  Args:
+    trees: for each codebook (the top's stages, then the bottom's), int
+      [codes], the leaf of each code, see `code_tree.make_tree`.
+    top_depth: stages of the top level.
+    bottom_depth: stages of the bottom level.
+    latents: number of latents in the chain, L.
+    latent_channels: of each latent, at every position of the grid.
+    width: channels of the likelihood's network.
+    blocks: residual blocks in it.
+    embedding: channels of a code.
+    seed: of the noise in training.
+  """
+
+  def __init__(
+    self,
+    trees: list[np.ndarray],
+    top_depth: int = 1,
+    bottom_depth: int = 1,
+    latents: int = 2,
+    latent_channels: int = 4,
+    width: int = 64,
+    blocks: int = 2,
+    embedding: int = 24,
+    seed: int = 0,
+    **kwargs,
+  ):
+    super().__init__(**kwargs)
+    self._config = {
+      "top_depth": top_depth,
+      "bottom_depth": bottom_depth,
+      "latents": latents,
+      "latent_channels": latent_channels,
+      "width": width,
+      "blocks": blocks,
+      "embedding": embedding,
+      "seed": seed,
+    }
+    self.trees = [np.asarray(tree, np.int32) for tree in trees]
+    self.levels = planes_module.plane_levels(top_depth, bottom_depth)
+    paths = [code_tree.bits_of_codes(tree) for tree in self.trees]
+    self.nodes = [tf.constant(nodes) for nodes, _ in paths]
+    self.bits = [tf.constant(bits) for _, bits in paths]
+    self._make_layers(self._config)
+    self.bits_metric = tf.keras.metrics.Mean(name="bits_per_code")
+    self.latent_metric = tf.keras.metrics.Mean(name="latent_bits")
+    self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
+    self.elbo_bits(tf.zeros([1, 2, 2, len(self.levels)], tf.int32))
+
+  def _make_layers(self, config: dict) -> None:
+    width, channels = config["width"], config["latent_channels"]
+    planes = len(self.levels)
+    self.embeddings = [
+      IntegerTable(len(tree), config["embedding"]) for tree in self.trees
+    ]
+    # Each plane's share in what is known about the later ones.
+    self.context = [
+      IntegerConv(width, 3, gain=0.5, name=f"context_{k}")
+      for k in range(planes - 1)
+    ]
+    self.from_latent = IntegerConv(width, 3, gain=0.5, name="from_latent")
+    self.plane_bias = IntegerTable(planes, width, deviation=0.3)
+    self.blocks = [
+      (
+        IntegerConv(width, 3, name=f"block_{b}_a"),
+        IntegerConv(width, 3, gain=0.3, name=f"block_{b}_b"),
+      )
+      for b in range(config["blocks"])
+    ]
+    unit = integer.WEIGHT_UNIT
+    self.decisions = [
+      IntegerTable(len(tree) - 1, width, unit=unit, deviation=0.02)
+      for tree in self.trees
+    ]
+    self.decision_bias = [
+      IntegerTable(len(tree) - 1, 1, deviation=0.01) for tree in self.trees
+    ]
+    self.infer_codes = [
+      IntegerConv(width, 1, gain=0.5, name=f"infer_codes_{k}")
+      for k in range(planes)
+    ]
+    self.infer = [_head(width, channels, f"infer_{1}")]
+    self.generate = []
+    for number in range(1, config["latents"]):
+      self.infer.append(_head(width // 2, channels, f"infer_{number + 1}"))
+      self.generate.append(_head(width // 2, channels, f"generate_{number}"))
+
+  @property
+  def metrics(self) -> list[tf.keras.metrics.Metric]:
+    """Bits a code: all of them, and the latents' share."""
+    return [self.bits_metric, self.latent_metric]
+
+  def get_config(self) -> dict:
+    """The constructor's arguments, but for the trees."""
+    return dict(self._config)
+
+  def embed(self, planes: tf.Tensor) -> list[tf.Tensor]:
+    """Codes, int32 [n, h, w, planes], as integer vectors, plane by plane."""
+    return [
+      self.embeddings[level](planes[..., k])
+      for k, level in enumerate(self.levels)
+    ]
+
+  def posterior(
+    self, number: int, below: tf.Tensor | list[tf.Tensor]
+  ) -> latents.Distribution:
+    """q(z_1 | codes) from embedded planes, or q(z_{number+1} | z_number)."""
+    if number == 0:
+      total = tf.add_n(
+        [conv(e) for conv, e in zip(self.infer_codes, below, strict=True)]
+      )
+      return _apply_head(self.infer[0], activate(total))
+    return _apply_head(self.infer[number], latents.to_activation(below))
+
+  def prior(self, number: int, above: tf.Tensor) -> latents.Distribution:
+    """p(z_{number+1} | z_{number+2})."""
+    return _apply_head(self.generate[number], latents.to_activation(above))
+
+  def start_context(self, latent: tf.Tensor) -> tf.Tensor:
+    """What z_1 says about all planes: sums [n, h, w, width]."""
+    return self.from_latent(latents.to_activation(latent))
+
+  def add_context(
+    self, context: tf.Tensor, plane: int, embedded: tf.Tensor
+  ) -> tf.Tensor:
+    """Adds what a plane says about those after it."""
+    return context + self.context[plane](embedded)
+
+  def features(self, context: tf.Tensor, plane: int) -> tf.Tensor:
+    """Features of a plane's decisions: activations [n, h, w, width]."""
+    bias = self.plane_bias.integers()[plane] * integer.WEIGHT_UNIT
+    hidden = activate(context + bias)
+    for first, second in self.blocks:
+      inner = activate(first(hidden))
+      hidden = activate(second(inner) + hidden * integer.WEIGHT_UNIT)
+    return hidden
+
+  def log_odds(
+    self, features: tf.Tensor, level: int, nodes: tf.Tensor
+  ) -> tf.Tensor:
+    """Log-odds of decisions, in sixteenths, -127 .. 127.
+
+    Args:
+      features: [n, h, w, width].
+      level: the codebook.
+      nodes: int32 [n, h, w, m], decisions at each position.
+
+    Returns:
+      Integers, float32 [n, h, w, m].
+    """
+    weights = tf.gather(self.decisions[level].integers(), nodes)
+    total = tf.reduce_sum(features[..., tf.newaxis, :] * weights, axis=-1)
+    return self._to_odds(total, level, nodes)
+
+  def _to_odds(
+    self, total: tf.Tensor, level: int, nodes: tf.Tensor
+  ) -> tf.Tensor:
+    bias = self.decision_bias[level].integers()[:, 0] * integer.WEIGHT_UNIT
+    odds = integer.round_through(
+      (total + tf.gather(bias, nodes)) / integer.WEIGHT_UNIT
+    )
+    reach = float(latents.BERNOULLI_REACH)
+    return tf.clip_by_value(odds, -reach, reach)
+
+  def _code_bits(
+    self, features: tf.Tensor, level: int, codes: tf.Tensor
+  ) -> tf.Tensor:
+    """-log2 p of a plane's codes, [n, h, w]; all nodes by one product."""
+    weights = self.decisions[level].integers()
+    totals = tf.matmul(features, weights, transpose_b=True)
+    nodes = tf.gather(self.nodes[level], codes)
+    total = tf.gather(totals, nodes, batch_dims=3)
+    odds = self._to_odds(total, level, nodes) / 16.0
+    bits = tf.cast(tf.gather(self.bits[level], codes), tf.float32)
+    loss = tf.nn.sigmoid_cross_entropy_with_logits(bits, odds)
+    return tf.reduce_sum(loss, axis=-1) / math.log(2.0)
+
+  def elbo_bits(
+    self, planes: tf.Tensor, seed: tf.Tensor | None = None
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """The negative ELBO of images with one draw of the latents, in bits.
+
+    Args:
+      planes: int32 [n, h, w, planes].
+      seed: int64 [2], of the draw.
+
+    Returns:
+      float32 [n], all bits, and [n], those of the latents: what is paid for
+      them less what comes back.
+    """
+    if seed is None:
+      seed = tf.constant([0, 0], tf.int64)
+    embedded = self.embed(planes)
+    below, latent_bits = embedded, 0.0
+    drawn = []
+    for number in range(self._config["latents"]):
+      q = self.posterior(number, below)
+      seed = tf.random.experimental.stateless_fold_in(seed, number)
+      uniform = tf.random.stateless_uniform(
+        tf.shape(q.location), seed, 1e-6, 1.0 - 1e-6
+      )
+      below = latents.draw(q, uniform)
+      latent_bits += latents.log2_mass(q, below)
+      drawn.append(below)
+    for number, latent in enumerate(drawn):
+      is_last = number == len(drawn) - 1
+      p = (
+        latents.prior(latent)
+        if is_last
+        else self.prior(number, drawn[number + 1])
+      )
+      latent_bits -= latents.log2_mass(p, latent)
+    latent_bits = tf.reduce_sum(latent_bits, axis=[1, 2, 3])
+    context, code_bits = self.start_context(drawn[0]), 0.0
+    for k, level in enumerate(self.levels):
+      features = self.features(context, k)
+      code_bits += self._code_bits(features, level, planes[..., k])
+      if k < len(self.context):
+        context = self.add_context(context, k, embedded[k])
+    return latent_bits + tf.reduce_sum(code_bits, axis=[1, 2]), latent_bits
+
+  def _step(self, planes: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    bits, latent_bits = self.elbo_bits(planes, seed)
+    codes = tf.cast(tf.size(planes[0]), tf.float32)
+    self.bits_metric.update_state(bits / codes)
+    self.latent_metric.update_state(latent_bits / codes)
+    return tf.reduce_mean(bits) / codes
+
+  def train_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
+    """One step of `fit` on planes, int32 [n, h, w, planes]."""
+    seed = tf.stack([tf.constant(self._config["seed"], tf.int64), self.step])
+    with tf.GradientTape() as tape:
+      loss = self._step(data, seed)
+    self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
+    self.step.assign_add(1)
+    return {metric.name: metric.result() for metric in self.metrics}
+
+  def test_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
+    """One step of `evaluate`."""
+    self._step(data, tf.constant([0, -1], tf.int64))
+    return {metric.name: metric.result() for metric in self.metrics}
+
+
+def _head(
+  width: int, channels: int, name: str
+) -> tuple[IntegerConv, IntegerConv]:
+  return (
+    IntegerConv(width, 3, name=f"{name}_hidden"),
+    IntegerConv(2 * channels, 3, gain=0.3, name=f"{name}_out"),
+  )
+
+
+def _apply_head(
+  layers: tuple[IntegerConv, IntegerConv], inputs: tf.Tensor
+) -> latents.Distribution:
+  hidden, out = layers
+  return latents.to_distribution(out(activate(hidden(inputs))))

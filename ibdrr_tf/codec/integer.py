@@ -1,0 +1,130 @@
+"""Networks of whole numbers, which give the same result on every machine.
+
+A float network gives other bits with another library, thread count or order of
+summation, and a decoder whose tables differ in one entry reads noise. Here all
+weights, activations and sums are integers, held in float32. As long as every
+partial sum stays below 2^24 it is exact, in whatever order it is taken.
+
+Fixed point: an activation a stands for a / 16, a weight w for w / 128, and so
+a sum for sum / 2048. The same code runs in training: variables are real, they
+are rounded on the way in, and gradients pass through the rounding.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf.errors import UserError
+
+__all__ = [
+  "ACTIVATION_MAX",
+  "SUM_UNIT",
+  "IntegerConv",
+  "IntegerTable",
+  "activate",
+  "round_through",
+]
+
+ACTIVATION_UNIT = 16.0
+WEIGHT_UNIT = 128.0
+SUM_UNIT = ACTIVATION_UNIT * WEIGHT_UNIT
+ACTIVATION_MAX = 127.0
+# Every integer below it, and so every partial sum, is a float32.
+_EXACT = float(1 << 24)
+
+
+@tf.custom_gradient
+def round_through(x: tf.Tensor) -> tuple[tf.Tensor, object]:
+  """Rounds halves up; the gradient passes as if it did not."""
+  return tf.floor(x + 0.5), lambda upstream: upstream
+
+
+def activate(total: tf.Tensor) -> tf.Tensor:
+  """A sum to an activation: divided, rounded and cut to 0 .. 127."""
+  scaled = round_through(total / WEIGHT_UNIT)
+  return tf.clip_by_value(scaled, 0.0, ACTIVATION_MAX)
+
+
+class IntegerConv(tf.keras.layers.Layer):
+  """A convolution with integer weights and zeros around the image.
+
+  Args:
+    filters: output channels.
+    size: height and width of the kernel.
+    gain: of the initial weights, relative to He's.
+  """
+
+  def __init__(self, filters: int, size: int, gain: float = 1.0, **kwargs):
+    super().__init__(dtype=tf.float32, **kwargs)
+    self.filters = filters
+    self.size = size
+    self.gain = gain
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    """Makes the kernel and the bias, in real units."""
+    channels = input_shape[-1]
+    deviation = self.gain * np.sqrt(2.0 / (self.size**2 * channels))
+    self.kernel = self.add_weight(
+      name="kernel",
+      shape=[self.size, self.size, channels, self.filters],
+      initializer=tf.keras.initializers.RandomNormal(stddev=deviation),
+    )
+    self.bias = self.add_weight(
+      name="bias", shape=[self.filters], initializer="zeros"
+    )
+
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    """Integers [n, h, w, channels] to sums [n, h, w, filters]."""
+    kernel, bias = self.integers()
+    return tf.nn.conv2d(inputs, kernel, 1, "SAME") + bias
+
+  def integers(self) -> tuple[tf.Tensor, tf.Tensor]:
+    """The kernel, -127 .. 127, and the bias, as whole numbers."""
+    kernel = tf.clip_by_value(self.kernel * WEIGHT_UNIT, -127.0, 127.0)
+    return round_through(kernel), round_through(self.bias * SUM_UNIT)
+
+  def check_exact(self) -> None:
+    """Refuses weights whose sums could leave the exact range."""
+    kernel, bias = (value.numpy() for value in self.integers())
+    largest = ACTIVATION_MAX * np.abs(kernel).sum(axis=(0, 1, 2)) + np.abs(bias)
+    if largest.max() >= _EXACT:
+      raise UserError(
+        f"the sums of {self.name} can reach {largest.max():.0f}, more than "
+        f"float32 holds exactly: train with fewer channels."
+      )
+
+
+class IntegerTable(tf.keras.layers.Layer):
+  """One integer vector for each of a number of symbols.
+
+  Args:
+    symbols: number of rows.
+    channels: length of each.
+    unit: what stands for one; rows are cut to -127 .. 127.
+    deviation: of the initial values, in real units.
+  """
+
+  def __init__(
+    self,
+    symbols: int,
+    channels: int,
+    unit: float = ACTIVATION_UNIT,
+    deviation: float = 1.0,
+    **kwargs,
+  ):
+    super().__init__(dtype=tf.float32, **kwargs)
+    self.unit = unit
+    self.table = self.add_weight(
+      name="table",
+      shape=[symbols, channels],
+      initializer=tf.keras.initializers.RandomNormal(stddev=deviation),
+    )
+
+  def integers(self) -> tf.Tensor:
+    """All rows, as whole numbers [symbols, channels]."""
+    return round_through(
+      tf.clip_by_value(self.table * self.unit, -127.0, 127.0)
+    )
+
+  def call(self, symbols: tf.Tensor) -> tf.Tensor:
+    """Looks symbols up: int32 [...] to [..., channels]."""
+    return tf.gather(self.integers(), symbols)
