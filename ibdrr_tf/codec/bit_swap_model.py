@@ -116,6 +116,16 @@ class BitSwapModel(tf.keras.Model):
       self.generate.append(_head(width // 2, channels, f"generate_{number}"))
 
   @property
+  def latents(self) -> int:
+    """Number of latents in the chain, L."""
+    return self._config["latents"]
+
+  @property
+  def latent_channels(self) -> int:
+    """Channels of each latent."""
+    return self._config["latent_channels"]
+
+  @property
   def metrics(self) -> list[tf.keras.metrics.Metric]:
     """Bits a code: all of them, and the latents' share."""
     return [self.bits_metric, self.latent_metric]
@@ -223,7 +233,7 @@ class BitSwapModel(tf.keras.Model):
     embedded = self.embed(planes)
     below, latent_bits = embedded, 0.0
     drawn = []
-    for number in range(self._config["latents"]):
+    for number in range(self.latents):
       q = self.posterior(number, below)
       seed = tf.random.experimental.stateless_fold_in(seed, number)
       uniform = tf.random.stateless_uniform(

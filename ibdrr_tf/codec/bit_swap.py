@@ -1,0 +1,275 @@
+"""Bit-Swap: codes to byte strings and back, with bits back from the latents.
+
+Section 3.2 of the paper. For each group of images,
+
+    encode: pop z_1 ~ q(z_1 | x)     decode: pull z_L | p(z_L)
+            push x | z_1                     …
+            pop z_2 ~ q(z_2 | z_1)           pull z_1 | z_2
+            push z_1 | z_2                   put z_2 back with q(z_2 | z_1)
+            …                                pull x | z_1
+            push z_L | p(z_L)                put z_1 back with q(z_1 | x)
+
+A pop reads bits that earlier groups have left, so that a latent costs only
+what it adds. The groups of a *chain* lie on one message; the first ones are
+small, because there is little to read yet, and grow like Fibonacci's numbers.
+Chains are independent: they are coded side by side, and any one can be decoded
+alone. Decoding runs through the groups from the last to the first.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from ibdrr_tf.codec import latents, message, range_coder
+from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+
+__all__ = ["BitSwap"]
+
+# Bytes at the bottom of a message; what is never read of them is not kept.
+_SEED = 1 << 16
+
+
+class BitSwap:
+  """The coder of a model.
+
+  Args:
+    model: a trained one; its integers are used as they are.
+    group: images in a group, once a chain is under way.
+  """
+
+  def __init__(self, model: BitSwapModel, group: int = 32):
+    self._model = model
+    self._group = group
+    tables = latents.make_tables()
+    self._tables = tables
+    self._lookup = tf.constant(range_coder.make_lookup(tables.cumulative))
+    self._codes = [
+      tf.constant(tree.argsort(), tf.int32) for tree in model.trees
+    ]
+
+  @tf.function(input_signature=[tf.TensorSpec([None] * 5, tf.int32)])
+  def encode(self, planes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Codes chains of images.
+
+    Args:
+      planes: int32 [chains, images, h, w, planes].
+
+    Returns:
+      messages, string [chains], and int32 [chains]: how many bytes of the seed
+      are still at the bottom of each.
+    """
+    chains, images = tf.shape(planes)[0], tf.shape(planes)[1]
+    messages = tf.repeat(message.seed_bytes(_SEED), chains)
+    untouched = tf.fill([chains], _SEED)
+
+    def body(start, size, before, messages, untouched):
+      taken = tf.minimum(size, images - start)
+      group = planes[:, start : start + taken]
+      messages, untouched = self._encode_group(group, messages, untouched)
+      following = tf.minimum(size + before, self._group)
+      return start + taken, following, size, messages, untouched
+
+    _, _, _, messages, untouched = tf.while_loop(
+      lambda start, *_: start < images,
+      body,
+      [0, 1, 0, messages, untouched],
+      shape_invariants=[
+        *[tf.TensorShape([])] * 3,
+        tf.TensorShape([None]),
+        tf.TensorShape([None]),
+      ],
+    )
+    kept = tf.strings.length(messages) - untouched
+    messages = tf.strings.substr(messages, tf.zeros_like(kept), kept)
+    return messages, _SEED - untouched
+
+  @tf.function(
+    input_signature=[
+      tf.TensorSpec([None], tf.string),
+      tf.TensorSpec([], tf.int32),
+      tf.TensorSpec([2], tf.int32),
+    ]
+  )
+  def decode(
+    self, messages: tf.Tensor, images: tf.Tensor, grid: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes chains of equally many images.
+
+    Args:
+      messages: string [chains].
+      images: int32 [], in each of them.
+      grid: int32 [2], height and width of the planes.
+
+    Returns:
+      planes, int32 [chains, images, h, w, planes], and what is left of the
+      messages, string [chains]: the beginning of the seed, if all is well.
+    """
+    sizes = self._group_sizes(images)
+    number = tf.shape(sizes)[0]
+    parts = tf.TensorArray(
+      tf.int32, number, infer_shape=False, element_shape=[None] * 5
+    )
+
+    def body(group, messages, parts):
+      planes, messages = self._decode_group(messages, sizes[group], grid)
+      return group - 1, messages, parts.write(group, planes)
+
+    _, messages, parts = tf.while_loop(
+      lambda group, *_: group >= 0,
+      body,
+      [number - 1, messages, parts],
+      shape_invariants=[
+        tf.TensorShape([]),
+        tf.TensorShape([None]),
+        tf.TensorShape(None),
+      ],
+    )
+    # TensorArray joins along the first axis: images lead while it does.
+    return tf.transpose(parts.concat(), [1, 0, 2, 3, 4]), messages
+
+  def _group_sizes(self, images: tf.Tensor) -> tf.Tensor:
+    """1, 1, 2, 3, 5, … up to the full group; the last is what is left."""
+    ramp = [1]
+    before = 0
+    while ramp[-1] < self._group:
+      following = min(ramp[-1] + before, self._group)
+      before = ramp[-1]
+      ramp.append(following)
+    full = tf.fill([images // self._group + 1], self._group)
+    sizes = tf.concat([ramp, full], axis=0)
+    ends = tf.minimum(tf.cumsum(sizes), images)
+    sizes = ends - tf.concat([[0], ends[:-1]], axis=0)
+    return tf.boolean_mask(sizes, sizes > 0)
+
+  def _encode_group(self, group, messages, untouched):
+    """Codes images, int32 [chains, size, h, w, planes], onto messages."""
+    model = self._model
+    planes = tf.reshape(group, tf.concat([[-1], tf.shape(group)[2:]], axis=0))
+    planes = tf.ensure_shape(planes, [None, None, None, len(model.levels)])
+    embedded = model.embed(planes)
+    below = None
+    for number in range(model.latents):
+      q = model.posterior(number, embedded if below is None else below)
+      messages, latent, left = self._pop(messages, q)
+      untouched = tf.minimum(untouched, left)
+      if below is None:
+        messages = self._push_codes(messages, latent, planes, embedded)
+      else:
+        p = model.prior(number - 1, latent)
+        messages = self._push_latent(messages, p, below)
+      below = latent
+    return self._push_latent(messages, latents.prior(below), below), untouched
+
+  def _decode_group(self, messages, size, grid):
+    """Takes a group off; gives it as [size, chains, h, w, planes]."""
+    model = self._model
+    chains = tf.shape(messages)[0]
+    shape = tf.stack([chains * size, grid[0], grid[1], model.latent_channels])
+    above, messages = self._pull_latent(
+      messages, latents.prior(tf.zeros(shape))
+    )
+    for number in range(model.latents - 1, 0, -1):
+      latent, messages = self._pull_latent(
+        messages, model.prior(number - 1, above)
+      )
+      q = model.posterior(number, latent)
+      messages = self._unpop(messages, q, above)
+      above = latent
+    planes, embedded, messages = self._pull_codes(messages, above)
+    messages = self._unpop(messages, model.posterior(0, embedded), above)
+    planes = tf.reshape(
+      planes, [chains, size, grid[0], grid[1], len(model.levels)]
+    )
+    return tf.transpose(planes, [1, 0, 2, 3, 4]), messages
+
+  def _pop(self, messages, distribution):
+    whole, index = self._indices(messages, distribution, self._tables.posterior)
+    value = range_coder.decode(messages, index, self._lookup)
+    strings = range_coder.encode(index, value, self._lookup)
+    left = tf.strings.length(messages) - tf.strings.length(strings) - 2
+    offset = tf.reshape(value, tf.shape(whole)) - self._tables.posterior_reach
+    latent = tf.cast(whole + offset, tf.float32)
+    return message.finish_pop(messages, strings), latent, left
+
+  def _unpop(self, messages, distribution, latent):
+    whole, index = self._indices(messages, distribution, self._tables.posterior)
+    value = tf.cast(latent, tf.int32) - whole + self._tables.posterior_reach
+    value = tf.reshape(value, tf.shape(index))
+    return message.unpop(
+      messages, range_coder.encode(index, value, self._lookup)
+    )
+
+  def _push_latent(self, messages, distribution, latent):
+    whole, index = self._indices(messages, distribution, self._tables.prior)
+    value = tf.cast(latent, tf.int32) - whole + self._tables.prior_reach
+    value = tf.reshape(value, tf.shape(index))
+    return message.push(
+      messages, range_coder.encode(index, value, self._lookup)
+    )
+
+  def _pull_latent(self, messages, distribution):
+    whole, index = self._indices(messages, distribution, self._tables.prior)
+    strings, messages = message.pull(messages)
+    value = range_coder.decode(strings, index, self._lookup)
+    offset = tf.reshape(value, tf.shape(whole)) - self._tables.prior_reach
+    return tf.cast(whole + offset, tf.float32), messages
+
+  def _indices(self, messages, distribution, first):
+    """Whole parts [n, h, w, c] and tables, int32 [chains, symbols]."""
+    whole, table = distribution.bins()
+    return whole, tf.reshape(first + table, [tf.shape(messages)[0], -1])
+
+  def _push_codes(self, messages, latent, planes, embedded):
+    """Pushes all planes as one string, decision after decision."""
+    model = self._model
+    context = model.start_context(latent)
+    indices, values = [], []
+    chains = tf.shape(messages)[0]
+    for k, level in enumerate(model.levels):
+      codes = planes[..., k]
+      nodes = tf.gather(model.nodes[level], codes)
+      odds = model.log_odds(model.features(context, k), level, nodes)
+      indices.append(self._by_decision(_bernoulli(odds), chains))
+      bits = tf.gather(model.bits[level], codes)
+      values.append(self._by_decision(bits, chains))
+      if k < len(model.context):
+        context = model.add_context(context, k, embedded[k])
+    strings = range_coder.encode(
+      tf.concat(indices, axis=1), tf.concat(values, axis=1), self._lookup
+    )
+    return message.push(messages, strings)
+
+  def _by_decision(self, values, chains):
+    """[chains · size, h, w, depth] to [chains, depth · size · h · w]."""
+    depth = values.shape[-1]
+    values = tf.reshape(values, [chains, -1, depth])
+    return tf.reshape(tf.transpose(values, [0, 2, 1]), [chains, -1])
+
+  def _pull_codes(self, messages, latent):
+    """Pulls planes; gives them, their embeddings and the messages below."""
+    model = self._model
+    strings, messages = message.pull(messages)
+    handle = range_coder.start_decoding(strings, self._lookup)
+    context = model.start_context(latent)
+    planes, embedded = [], []
+    chains = tf.shape(messages)[0]
+    for k, level in enumerate(model.levels):
+      features = model.features(context, k)
+      node = tf.zeros(tf.shape(features)[:-1], tf.int32)
+      for _ in range(model.bits[level].shape[1]):
+        odds = model.log_odds(features, level, node[..., tf.newaxis])
+        index = tf.reshape(_bernoulli(odds), [chains, -1])
+        handle, bits = range_coder.decode_next(handle, index)
+        node = 2 * node + 1 + tf.reshape(bits, tf.shape(node))
+      leaf = node - (model.bits[level].shape[0] - 1)
+      codes = tf.gather(self._codes[level], leaf)
+      planes.append(codes)
+      embedded.append(model.embeddings[level](codes))
+      if k < len(model.context):
+        context = model.add_context(context, k, embedded[k])
+    return tf.stack(planes, axis=-1), embedded, messages
+
+
+def _bernoulli(odds: tf.Tensor) -> tf.Tensor:
+  """Numbers of the tables of decisions with these log-odds."""
+  return tf.cast(odds, tf.int32) + latents.BERNOULLI_REACH
