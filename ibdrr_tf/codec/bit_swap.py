@@ -27,6 +27,8 @@ __all__ = ["BitSwap"]
 
 # Bytes at the bottom of a message; what is never read of them is not kept.
 _SEED = 1 << 16
+# Sizes of the first groups: each is about what those before it can feed.
+_RAMP = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987)
 
 
 class BitSwap:
@@ -34,12 +36,10 @@ class BitSwap:
 
   Args:
     model: a trained one; its integers are used as they are.
-    group: images in a group, once a chain is under way.
   """
 
-  def __init__(self, model: BitSwapModel, group: int = 32):
+  def __init__(self, model: BitSwapModel):
     self._model = model
-    self._group = group
     tables = latents.make_tables()
     self._tables = tables
     self._lookup = tf.constant(range_coder.make_lookup(tables.cumulative))
@@ -47,34 +47,45 @@ class BitSwap:
       tf.constant(tree.argsort(), tf.int32) for tree in model.trees
     ]
 
-  @tf.function(input_signature=[tf.TensorSpec([None] * 5, tf.int32)])
-  def encode(self, planes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  @tf.function(
+    input_signature=[
+      tf.TensorSpec([None] * 5, tf.int32),
+      tf.TensorSpec([], tf.int32),
+    ]
+  )
+  def encode(
+    self, planes: tf.Tensor, group: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
     """Codes chains of images.
 
     Args:
       planes: int32 [chains, images, h, w, planes].
+      group: int32 [], images in a group once a chain is under way.
 
     Returns:
       messages, string [chains], and int32 [chains]: how many bytes of the seed
       are still at the bottom of each.
     """
-    chains, images = tf.shape(planes)[0], tf.shape(planes)[1]
-    messages = tf.repeat(message.seed_bytes(_SEED), chains)
-    untouched = tf.fill([chains], _SEED)
+    chains = tf.shape(planes)[0]
+    sizes = _group_sizes(tf.shape(planes)[1], group)
+    starts = tf.cumsum(sizes, exclusive=True)
 
-    def body(start, size, before, messages, untouched):
-      taken = tf.minimum(size, images - start)
-      group = planes[:, start : start + taken]
-      messages, untouched = self._encode_group(group, messages, untouched)
-      following = tf.minimum(size + before, self._group)
-      return start + taken, following, size, messages, untouched
+    def body(number, messages, untouched):
+      start = starts[number]
+      part = planes[:, start : start + sizes[number]]
+      messages, untouched = self._encode_group(part, messages, untouched)
+      return number + 1, messages, untouched
 
-    _, _, _, messages, untouched = tf.while_loop(
-      lambda start, *_: start < images,
+    _, messages, untouched = tf.while_loop(
+      lambda number, *_: number < tf.shape(sizes)[0],
       body,
-      [0, 1, 0, messages, untouched],
+      [
+        0,
+        tf.repeat(message.seed_bytes(_SEED), chains),
+        tf.fill([chains], _SEED),
+      ],
       shape_invariants=[
-        *[tf.TensorShape([])] * 3,
+        tf.TensorShape([]),
         tf.TensorShape([None]),
         tf.TensorShape([None]),
       ],
@@ -88,10 +99,15 @@ class BitSwap:
       tf.TensorSpec([None], tf.string),
       tf.TensorSpec([], tf.int32),
       tf.TensorSpec([2], tf.int32),
+      tf.TensorSpec([], tf.int32),
     ]
   )
   def decode(
-    self, messages: tf.Tensor, images: tf.Tensor, grid: tf.Tensor
+    self,
+    messages: tf.Tensor,
+    images: tf.Tensor,
+    grid: tf.Tensor,
+    group: tf.Tensor,
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes chains of equally many images.
 
@@ -99,12 +115,13 @@ class BitSwap:
       messages: string [chains].
       images: int32 [], in each of them.
       grid: int32 [2], height and width of the planes.
+      group: int32 [], as it was in encoding.
 
     Returns:
       planes, int32 [chains, images, h, w, planes], and what is left of the
       messages, string [chains]: the beginning of the seed, if all is well.
     """
-    sizes = self._group_sizes(images)
+    sizes = _group_sizes(images, group)
     number = tf.shape(sizes)[0]
     parts = tf.TensorArray(
       tf.int32, number, infer_shape=False, element_shape=[None] * 5
@@ -126,20 +143,6 @@ class BitSwap:
     )
     # TensorArray joins along the first axis: images lead while it does.
     return tf.transpose(parts.concat(), [1, 0, 2, 3, 4]), messages
-
-  def _group_sizes(self, images: tf.Tensor) -> tf.Tensor:
-    """1, 1, 2, 3, 5, … up to the full group; the last is what is left."""
-    ramp = [1]
-    before = 0
-    while ramp[-1] < self._group:
-      following = min(ramp[-1] + before, self._group)
-      before = ramp[-1]
-      ramp.append(following)
-    full = tf.fill([images // self._group + 1], self._group)
-    sizes = tf.concat([ramp, full], axis=0)
-    ends = tf.minimum(tf.cumsum(sizes), images)
-    sizes = ends - tf.concat([[0], ends[:-1]], axis=0)
-    return tf.boolean_mask(sizes, sizes > 0)
 
   def _encode_group(self, group, messages, untouched):
     """Codes images, int32 [chains, size, h, w, planes], onto messages."""
@@ -268,6 +271,15 @@ class BitSwap:
       if k < len(model.context):
         context = model.add_context(context, k, embedded[k])
     return tf.stack(planes, axis=-1), embedded, messages
+
+
+def _group_sizes(images: tf.Tensor, group: tf.Tensor) -> tf.Tensor:
+  """1, 1, 2, 3, 5, … up to the full group; the last is what is left."""
+  full = tf.fill([images // group + 1], group)
+  sizes = tf.concat([tf.minimum(_RAMP, group), full], axis=0)
+  ends = tf.minimum(tf.cumsum(sizes), images)
+  sizes = ends - tf.concat([[0], ends[:-1]], axis=0)
+  return tf.boolean_mask(sizes, sizes > 0)
 
 
 def _bernoulli(odds: tf.Tensor) -> tf.Tensor:

@@ -134,6 +134,21 @@ class BitSwapModel(tf.keras.Model):
     """The constructor's arguments, but for the trees."""
     return dict(self._config)
 
+  def integer_layers(self) -> list[IntegerConv | IntegerTable]:
+    """All layers that have weights, in a fixed order."""
+    groups = (
+      self.embeddings,
+      self.context,
+      [self.from_latent, self.plane_bias],
+      [layer for block in self.blocks for layer in block],
+      self.decisions,
+      self.decision_bias,
+      self.infer_codes,
+      [layer for head in self.infer for layer in head],
+      [layer for head in self.generate for layer in head],
+    )
+    return [layer for group in groups for layer in group]
+
   def embed(self, planes: tf.Tensor) -> list[tf.Tensor]:
     """Codes, int32 [n, h, w, planes], as integer vectors, plane by plane."""
     return [

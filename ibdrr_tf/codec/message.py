@@ -25,7 +25,16 @@ inside graphs.
 
 import tensorflow as tf
 
-__all__ = ["finish_pop", "pull", "push", "seed_bytes", "unpop"]
+__all__ = [
+  "finish_pop",
+  "from_number",
+  "join_bytes",
+  "pull",
+  "push",
+  "seed_bytes",
+  "to_number",
+  "unpop",
+]
 
 # Bytes that follow S in the front.
 _EXTRA = 2
@@ -43,8 +52,8 @@ def push(messages: tf.Tensor, strings: tf.Tensor) -> tf.Tensor:
   length = tf.cast(tf.strings.length(strings), tf.int64)
   prefix = tf.where(
     length < 1 << 15,
-    _from_number(length, 2),
-    _from_number(length + _LONG_LENGTH, 4),
+    from_number(length, 2),
+    from_number(length + _LONG_LENGTH, 4),
   )
   return tf.strings.join([prefix, strings, messages])
 
@@ -56,8 +65,8 @@ def pull(messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     tf.errors.InvalidArgumentError: if a length is beyond the message's end.
   """
   head = tf.strings.join([messages, _zeros(4)])
-  short = _to_number(tf.strings.substr(head, 0, 2), 2)
-  long = _to_number(tf.strings.substr(head, 0, 4), 4) - _LONG_LENGTH
+  short = to_number(tf.strings.substr(head, 0, 2), 2)
+  long = to_number(tf.strings.substr(head, 0, 4), 4) - _LONG_LENGTH
   is_long = long >= 0
   length = tf.cast(tf.where(is_long, long, short), tf.int32)
   start = tf.where(is_long, 4, 2)
@@ -91,10 +100,10 @@ def finish_pop(messages: tf.Tensor, strings: tf.Tensor) -> tf.Tensor:
   short = plain & (number < _LONG << 16)
   kept = tf.where(
     short,
-    _from_number(number, 3),
+    from_number(number, 3),
     tf.where(
       plain,
-      tf.strings.join([_byte(_LONG), _from_number(number, 4)]),
+      tf.strings.join([_byte(_LONG), from_number(number, 4)]),
       tf.strings.join([_byte(_LITERAL), front]),
     ),
   )
@@ -114,13 +123,13 @@ def unpop(messages: tf.Tensor, strings: tf.Tensor) -> tf.Tensor:
   extended = tf.strings.join([strings, _zeros(_EXTRA)])
   size = tf.strings.length(extended)
   head = tf.strings.join([messages, _zeros(5)])
-  first = _to_number(tf.strings.substr(head, 0, 1), 1)
-  short = _to_number(tf.strings.substr(head, 0, 3), 3)
-  long = _to_number(tf.strings.substr(head, 1, 4), 4)
+  first = to_number(tf.strings.substr(head, 0, 1), 1)
+  short = to_number(tf.strings.substr(head, 0, 3), 3)
+  long = to_number(tf.strings.substr(head, 1, 4), 4)
   is_literal, is_long = first == _LITERAL, first == _LONG
   number = tf.where(is_long, long, short) - _OFFSET
   end = tf.strings.substr(
-    _from_number(_last_bytes(extended) + number, _WINDOW),
+    from_number(_last_bytes(extended) + number, _WINDOW),
     tf.maximum(_WINDOW - size, 0),
     tf.minimum(size, _WINDOW),
   )
@@ -152,9 +161,7 @@ def seed_bytes(count: tf.Tensor) -> tf.Tensor:
   state = tf.bitwise.bitwise_xor(state, shifted)
   state *= tf.constant(1442695040888963407, tf.uint64)
   value = tf.bitwise.right_shift(state, tf.constant(56, tf.uint64))
-  return tf.strings.reduce_join(
-    tf.gather(_all_bytes(), tf.cast(value, tf.int32))
-  )
+  return join_bytes(value)
 
 
 def _all_bytes() -> tf.Tensor:
@@ -169,15 +176,20 @@ def _zeros(count: int) -> tf.Tensor:
   return tf.constant(b"\0" * count)
 
 
-def _from_number(number: tf.Tensor, width: int) -> tf.Tensor:
+def from_number(number: tf.Tensor, width: int) -> tf.Tensor:
   """Writes int64 [m] as big-endian bytes, the last `width` of them."""
   shifts = tf.range(8 * (width - 1), -1, -8, dtype=tf.int64)
   digits = tf.bitwise.right_shift(number[:, tf.newaxis], shifts) & 0xFF
-  digits = tf.gather(_all_bytes(), tf.cast(digits, tf.int32))
-  return tf.strings.reduce_join(digits, axis=1)
+  return join_bytes(digits)
 
 
-def _to_number(strings: tf.Tensor, width: int) -> tf.Tensor:
+def join_bytes(values: tf.Tensor) -> tf.Tensor:
+  """Bytes as integers 0 .. 255, [..., width], to strings [...]."""
+  digits = tf.gather(_all_bytes(), tf.cast(values, tf.int32))
+  return tf.strings.reduce_join(digits, axis=-1)
+
+
+def to_number(strings: tf.Tensor, width: int) -> tf.Tensor:
   """Reads strings of `width` big-endian bytes each: int64 [m]."""
   digits = tf.cast(tf.io.decode_raw(strings, tf.uint8), tf.int64)
   shifts = tf.range(8 * (width - 1), -1, -8, dtype=tf.int64)
@@ -187,7 +199,7 @@ def _to_number(strings: tf.Tensor, width: int) -> tf.Tensor:
 def _last_bytes(strings: tf.Tensor) -> tf.Tensor:
   """The number in the last bytes, as if zeros stood before: int64 [m]."""
   padded = tf.strings.join([_zeros(_WINDOW), strings])
-  return _to_number(tf.strings.substr(padded, -_WINDOW, _WINDOW), _WINDOW)
+  return to_number(tf.strings.substr(padded, -_WINDOW, _WINDOW), _WINDOW)
 
 
 def _all_but_last(strings: tf.Tensor) -> tf.Tensor:

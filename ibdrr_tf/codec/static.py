@@ -1,0 +1,151 @@
+"""The simplest lossless codec: fixed tables, counted once.
+
+*Order 0* has one histogram for each codebook, *per position* one for each plane
+and place of the grid. They take no bits back and need no network; whatever a
+learned model gains, it gains over these.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf.codec import model_file, range_coder
+from ibdrr_tf.codec import planes as planes_module
+from ibdrr_tf.errors import UserError
+
+__all__ = ["StaticCoder", "count_tables", "pack_plainly"]
+
+_MAGIC = b"IBST"
+_VERSION = 1
+
+
+class StaticCoder:
+  """Codes planes with fixed tables, behind the same calls as `BitSwap`.
+
+  Args:
+    tables: int [positions, planes, codes + 1], cumulative; one position is
+      order 0, otherwise there are as many as the grid has places.
+    grid: (height, width) that the tables are for, or None for any.
+  """
+
+  def __init__(self, tables: np.ndarray, grid: tuple[int, int] | None):
+    self.tables = tables
+    self.grid = grid
+    rows = tables.reshape(-1, tables.shape[-1])
+    self._lookup = tf.constant(range_coder.make_lookup(list(rows)))
+
+  def encode(
+    self, planes: tf.Tensor, group: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Codes int32 [chains, images, h, w, planes]; see `BitSwap.encode`."""
+    del group  # There is nothing to read back, so no groups.
+    shape = tf.shape(planes)
+    value = tf.reshape(planes, [shape[0], -1])
+    index = self._index(shape)
+    strings = range_coder.encode(index, value, self._lookup)
+    return strings, tf.zeros([shape[0]], tf.int32)
+
+  def decode(
+    self,
+    messages: tf.Tensor,
+    images: tf.Tensor,
+    grid: tf.Tensor,
+    group: tf.Tensor,
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """The inverse; see `BitSwap.decode`. Nothing is left of the messages."""
+    del group
+    chains = tf.shape(messages)[0]
+    count = self.tables.shape[1]
+    shape = tf.stack([chains, images, grid[0], grid[1], count])
+    value = range_coder.decode(messages, self._index(shape), self._lookup)
+    return tf.reshape(value, shape), tf.fill([chains], "")
+
+  def to_bytes(self) -> bytes:
+    """The stored form of the tables."""
+    header = {"shape": list(self.tables.shape), "grid": self.grid}
+    steps = np.diff(self.tables, axis=-1).astype("<u2")
+    return model_file.pack(_MAGIC, _VERSION, header, [steps])
+
+  @classmethod
+  def from_bytes(cls, data: bytes) -> "StaticCoder":
+    """The coder that `to_bytes` stored."""
+    header, body = model_file.unpack(data, _MAGIC, _VERSION, "static model")
+    *places, edges = header["shape"]
+    steps = body.take([*places, edges - 1], "<u2").astype(np.int64)
+    tables = np.concatenate(
+      [np.zeros([*places, 1], np.int64), np.cumsum(steps, axis=-1)], axis=-1
+    )
+    grid = header["grid"]
+    return cls(tables, tuple(grid) if grid else None)
+
+  def _index(self, shape: tf.Tensor) -> tf.Tensor:
+    """The table of each symbol, int32 [chains, symbols]."""
+    if self.grid is not None:
+      tf.debugging.assert_equal(
+        shape[2:4],
+        list(self.grid),
+        "per-position tables are for images of one size only",
+      )
+    positions, count = self.tables.shape[:2]
+    places = tf.range(shape[2] * shape[3]) % positions
+    index = places[:, tf.newaxis] * count + tf.range(count)
+    return tf.tile(tf.reshape(index, [1, -1]), [shape[0], shape[1]])
+
+
+def count_tables(
+  planes: np.ndarray,
+  codes: int,
+  top_depth: int,
+  bottom_depth: int,
+  *,
+  per_position: bool,
+) -> StaticCoder:
+  """Counts codes and makes a coder of the counts.
+
+  Args:
+    planes: int [n, h, w, planes].
+    codes: size of every codebook.
+    top_depth: stages of the top level.
+    bottom_depth: stages of the bottom level.
+    per_position: whether places of the grid have their own tables.
+  """
+  count, height, width, number = planes.shape
+  if codes >= 1 << 15:
+    raise UserError(f"codebooks of {codes} codes are too large: at most 32767.")
+  places = planes.reshape(count, height * width, number)
+  offset = np.arange(places.shape[1] * number).reshape(places.shape[1:]) * codes
+  histogram = np.bincount(
+    (places + offset).ravel(), minlength=offset.size * codes
+  ).reshape(*places.shape[1:], codes)
+  if not per_position:
+    # All planes of a codebook, at all places, are one distribution.
+    levels = np.array(planes_module.plane_levels(top_depth, bottom_depth))
+    by_level = np.stack(
+      [
+        histogram[:, levels == level].sum(axis=(0, 1))
+        for level in range(levels.max() + 1)
+      ]
+    )
+    histogram = by_level[levels][np.newaxis]
+  grid = (height, width) if per_position else None
+  return StaticCoder(_to_cumulative(histogram), grid)
+
+
+def _to_cumulative(histogram: np.ndarray) -> np.ndarray:
+  """Counts [..., codes] to cumulative integers, at least one for each code."""
+  codes = histogram.shape[-1]
+  sums = np.cumsum(histogram, axis=-1, dtype=np.int64)
+  total = np.maximum(sums[..., -1:], 1)
+  free = (1 << range_coder.PRECISION) - codes
+  inner = sums * free // total + np.arange(1, codes + 1)
+  # An empty histogram would end too low; its last entry is always the whole.
+  inner[..., -1] = 1 << range_coder.PRECISION
+  start = np.zeros([*histogram.shape[:-1], 1], np.int64)
+  return np.concatenate([start, inner], axis=-1)
+
+
+def pack_plainly(planes: np.ndarray, codes: int) -> bytes:
+  """As many bits a code as its largest needs: the yardstick."""
+  width = max(1, (codes - 1).bit_length())
+  shifts = np.arange(width - 1, -1, -1)
+  bits = (planes.reshape(-1, 1) >> shifts) & 1
+  return np.packbits(bits.astype(np.uint8)).tobytes()
