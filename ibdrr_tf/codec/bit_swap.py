@@ -11,7 +11,7 @@ Section 3.2 of the paper. For each group of images,
 
 A pop reads bits that earlier groups have left, so that a latent costs only
 what it adds. The groups of a *chain* lie on one message; the first ones are
-small, because there is little to read yet, and grow like Fibonacci's numbers.
+small, because there is little to read yet, and grow with what has been written.
 Chains are independent: they are coded side by side, and any one can be decoded
 alone. Decoding runs through the groups from the last to the first.
 """
@@ -27,8 +27,9 @@ __all__ = ["BitSwap"]
 
 # Bytes at the bottom of a message; what is never read of them is not kept.
 _SEED = 1 << 16
-# Sizes of the first groups: each is about what those before it can feed.
-_RAMP = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987)
+# A group may be this share of the images before it: an image reads up to three
+# times as many bits as it leaves, when its latents hold more than its codes.
+_FEED = 3
 
 
 class BitSwap:
@@ -273,10 +274,18 @@ class BitSwap:
     return tf.stack(planes, axis=-1), embedded, messages
 
 
+def _ramp() -> list[int]:
+  """Sizes of the first groups, each fed by those before it."""
+  sizes = []
+  while not sizes or sizes[-1] < 1 << 12:
+    sizes.append(max(1, sum(sizes) // _FEED))
+  return sizes
+
+
 def _group_sizes(images: tf.Tensor, group: tf.Tensor) -> tf.Tensor:
-  """1, 1, 2, 3, 5, … up to the full group; the last is what is left."""
+  """1, 1, … 2, 2, 3, 4, 5, 7 … up to the full group; the last is the rest."""
   full = tf.fill([images // group + 1], group)
-  sizes = tf.concat([tf.minimum(_RAMP, group), full], axis=0)
+  sizes = tf.concat([tf.minimum(_ramp(), group), full], axis=0)
   ends = tf.minimum(tf.cumsum(sizes), images)
   sizes = ends - tf.concat([[0], ends[:-1]], axis=0)
   return tf.boolean_mask(sizes, sizes > 0)

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ibdrr_tf.codec import integer
+from ibdrr_tf.errors import UserError
+
+
+def test_convolution_equals_integer_arithmetic():
+  """Against NumPy in int64, at the largest values that can occur."""
+  generator = np.random.default_rng(0)
+  layer = integer.IntegerConv(5, 3)
+  x = generator.integers(0, 128, (2, 4, 6, 48))
+  layer(tf.constant(x, tf.float32))  # Makes the weights.
+  layer.kernel.assign(generator.uniform(-2, 2, layer.kernel.shape))
+  layer.bias.assign(generator.normal(size=5))
+  kernel, bias = (np.rint(v.numpy()).astype(np.int64) for v in layer.integers())
+  assert np.abs(kernel).max() == 127
+  padded = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
+  want = np.zeros((2, 4, 6, 5), np.int64) + bias
+  for row in range(3):
+    for column in range(3):
+      want += (
+        padded[:, row : row + 4, column : column + 6] @ kernel[row, column]
+      )
+  got = layer(tf.constant(x, tf.float32)).numpy()
+  np.testing.assert_array_equal(got, want)
+  xla = tf.function(layer, jit_compile=True)(tf.constant(x, tf.float32))
+  np.testing.assert_array_equal(xla, want)
+
+
+def test_activations_round_halves_up_and_are_cut():
+  total = tf.constant([-300.0, 63, 64, 191, 192, 128 * 127, 1e6])
+  assert integer.activate(total).numpy().tolist() == [0, 0, 1, 1, 2, 127, 127]
+
+
+def test_gradients_pass_through_rounding():
+  x = tf.Variable([0.3, 0.7])
+  with tf.GradientTape() as tape:
+    y = tf.reduce_sum(integer.round_through(x) * [2.0, 3.0])
+  assert tape.gradient(y, x).numpy().tolist() == [2.0, 3.0]
+
+
+def test_sums_that_would_not_be_exact_are_refused():
+  layer = integer.IntegerConv(1, 3, name="wide")
+  layer(tf.zeros([1, 4, 4, 200]))
+  layer.kernel.assign(tf.ones_like(layer.kernel))
+  with pytest.raises(UserError, match="wide"):
+    layer.check_exact()
+  layer.kernel.assign(0.1 * tf.ones_like(layer.kernel))
+  layer.check_exact()
