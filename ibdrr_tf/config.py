@@ -76,6 +76,19 @@ def get_config() -> ml_collections.ConfigDict:
   config.vqvae.feature_epochs = 8
   config.vqvae.feature_width = 8
 
+  # The lossless stage.
+  config.bitswap = ml_collections.ConfigDict()
+  config.bitswap.latents = 2  # in the Markov chain; 8 is the paper
+  config.bitswap.latent_channels = 2
+  config.bitswap.width = 64
+  config.bitswap.blocks = 2
+  config.bitswap.embedding = 24
+  config.bitswap.epochs = 12
+  config.bitswap.fine_tune_epochs = 2
+  config.bitswap.patience = 3  # epochs without gain on held-out codes
+  config.bitswap.batch_size = 64
+  config.bitswap.learning_rate = 3e-3
+
   config.memory = ml_collections.ConfigDict()
   config.memory.exemplars_per_class = 20
   config.memory.selection = "random"  # or herding
@@ -107,6 +120,8 @@ def validate(
       f"the number of phases that follow the base phase."
     )
   _validate_vqvae(config.vqvae)
+  for name, value in config.bitswap.items():
+    _at_least(f"bitswap.{name}", value, 1 if isinstance(value, int) else 0)
   classifier = config.classifier
   _one_of("classifier.backbone", classifier.backbone, resnet.BACKBONES)
   for name in ("width", "epochs", "batch_size"):

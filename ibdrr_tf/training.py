@@ -51,7 +51,7 @@ def fit(
   Returns:
     Seconds spent in training, earlier interrupted runs included.
   """
-  state = _State(model, job.checkpoints)
+  state = _State(model, job)
   start = state.restore()
   if start < job.epochs:
     model.fit(
@@ -77,8 +77,9 @@ def fit(
 class _State(tf.keras.callbacks.Callback):
   """Model, optimiser, epoch and time, kept after every epoch."""
 
-  def __init__(self, model: tf.keras.Model, directory: pathlib.Path):
+  def __init__(self, model: tf.keras.Model, job: Fit):
     super().__init__()
+    self._epochs = job.epochs
     model.optimizer.build(model.trainable_variables)
     self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
     self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
@@ -89,7 +90,7 @@ class _State(tf.keras.callbacks.Callback):
         epoch=self._epoch,
         seconds=self._seconds,
       ),
-      str(directory),
+      str(job.checkpoints),
       max_to_keep=1,
     )
 
@@ -115,7 +116,9 @@ class _State(tf.keras.callbacks.Callback):
     self._started = time.perf_counter()
 
   def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-    self._epoch.assign(epoch + 1)
+    # Whoever has stopped early is finished: a resumed run must not go on.
+    stopped = self.model.stop_training
+    self._epoch.assign(self._epochs if stopped else epoch + 1)
     self._seconds.assign_add(time.perf_counter() - self._started)
     self._manager.save(checkpoint_number=epoch + 1)
 

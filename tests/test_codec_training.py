@@ -11,6 +11,8 @@ from ibdrr_tf import codec_training, training
 from ibdrr_tf import config as configs
 from ibdrr_tf.bench.__main__ import main as bench
 from ibdrr_tf.codec.__main__ import main as codec
+from ibdrr_tf.codec.planes import to_planes
+from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import load_data
 from ibdrr_tf.errors import UserError
 
@@ -27,6 +29,10 @@ TINY = [
   "--config.vqvae.residual_channels=8",
   "--config.vqvae.epochs=3",
   "--config.vqvae.batch_size=16",
+  "--config.bitswap.epochs=2",
+  "--config.bitswap.batch_size=16",
+  "--config.bitswap.width=8",
+  "--config.bitswap.embedding=4",
 ]
 
 
@@ -57,12 +63,12 @@ def trained(tmp_path_factory):
 
 def test_training_leaves_a_codec_and_pictures(trained):
   names = {path.name for path in trained.iterdir()}
-  assert {"vqvae.ibvq", "reconstructions.png", "tensorboard"} <= names
+  assert {"vqvae.ibvq", "bitswap.ibbs", "reconstructions.png"} <= names
   model = codec_training.load_vqvae(trained)
   top, bottom = model.encode(np.zeros((2, 32, 32, 3), np.uint8))
   assert top.shape == (2, 4, 4, 1) and bottom.shape == (2, 8, 8, 1)
   tags = set()
-  for file in (trained / "tensorboard" / "vqvae").glob("*/events*"):
+  for file in (trained / "tensorboard").glob("*/*/events*"):
     for event in tf.compat.v1.train.summary_iterator(str(file)):
       tags |= {value.tag for value in event.summary.value}
   assert {
@@ -71,7 +77,58 @@ def test_training_leaves_a_codec_and_pictures(trained):
     "usage of top codes",
     "usage of bottom codes",
     "original above reconstruction",
+    "epoch_bits_per_code",
+    "epoch_held_out_bits_per_code",
   } <= tags
+  codec = codec_training.load_code_codec(trained, chain_images=10, group=4)
+  codes = codec_training.encode_all(
+    model,
+    stream.Examples(np.zeros(13), lambda i: tf.cast(_noise(i), tf.uint8)),
+  )
+  back = codec.decompress(codec.compress(*codes))
+  np.testing.assert_array_equal(codes[0], back[0])
+  np.testing.assert_array_equal(codes[1], back[1])
+
+
+def _noise(indices):
+  shape = tf.stack([tf.shape(indices)[0], 24, 40, 3])
+  return tf.random.stateless_uniform(shape, [1, 2], 0, 256, tf.int32)
+
+
+def test_bit_swap_is_tuned_on_and_stops_when_flat(trained, tmp_path):
+  config = tiny_config()
+  for name, value in {
+    "epochs": 50,
+    "fine_tune_epochs": 40,
+    "batch_size": 32,
+    "width": 8,
+    "embedding": 4,
+    "patience": 1,
+    "learning_rate": 1e-6,
+  }.items():
+    config.bitswap[name] = value
+  vqvae = codec_training.load_vqvae(trained)
+  codes = tuple(
+    np.random.default_rng(0).integers(0, 16, shape)
+    for shape in ((64, 2, 2, 1), (64, 4, 4, 1))
+  )
+  strategy = tf.distribute.get_strategy()
+  first = codec_training.train_bit_swap(
+    config, vqvae, codes, tmp_path, strategy
+  )
+  # At this rate nothing falls, so it ended long before 50 epochs.
+  (state,) = (tmp_path / "checkpoints" / "bitswap-000").glob("*.index")
+  assert int(state.stem.split("-")[1]) < 50
+  config.bitswap.learning_rate = 1e-2
+  tuned = codec_training.train_bit_swap(
+    config, vqvae, codes, tmp_path, strategy, phase=1, start=first
+  )
+  planes = to_planes(*(tf.constant(level, tf.int32) for level in codes))
+  before, after = (
+    float(tf.reduce_mean(model.elbo_bits(planes)[0]))
+    for model in (first, tuned)
+  )
+  assert after < before
 
 
 def test_only_base_classes_are_seen(tmp_path, monkeypatch):
@@ -101,14 +158,15 @@ def test_an_interrupted_training_gives_the_same_codec(
     patch.setattr(
       training,
       "fit",
-      lambda model, job, callbacks: fit(model, job, [*callbacks, Stop()]),
+      lambda model, job, callbacks=(): fit(model, job, [*callbacks, Stop()]),
     )
     with pytest.raises(KeyboardInterrupt):
       codec(["codec", "train", f"-o={tmp_path / 'c'}", *TINY])
   assert not (tmp_path / "c" / "vqvae.ibvq").exists()
   codec(["codec", "train", f"-o={tmp_path / 'c'}", *TINY])
-  want = (trained / "vqvae.ibvq").read_bytes()
-  assert (tmp_path / "c" / "vqvae.ibvq").read_bytes() == want
+  for name in ("vqvae.ibvq", "bitswap.ibbs"):
+    want = (trained / name).read_bytes()
+    assert (tmp_path / "c" / name).read_bytes() == want
 
 
 def test_depth_is_added_to_a_trained_codec(trained, tmp_path, capsys):

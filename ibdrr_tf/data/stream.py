@@ -16,7 +16,14 @@ from ibdrr_tf.data import augment
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Split
 
-__all__ = ["Examples", "concatenate", "fold_in", "ordered_batches", "select"]
+__all__ = [
+  "Examples",
+  "concatenate",
+  "fold_in",
+  "ordered_batches",
+  "select",
+  "shuffled",
+]
 
 
 def fold_in(seed: int, *path: int) -> tf.Tensor:
@@ -25,6 +32,14 @@ def fold_in(seed: int, *path: int) -> tf.Tensor:
   for step in path:
     folded = tf.random.experimental.stateless_fold_in(folded, step)
   return folded
+
+
+def shuffled(count: int, seed: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+  """The order of examples in an epoch: int64 [count]."""
+  return tf.random.experimental.stateless_shuffle(
+    tf.range(count, dtype=tf.int64),
+    tf.random.experimental.stateless_fold_in(seed, epoch),
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +86,7 @@ class Examples:
 
     def epoch_indices(epoch: tf.Tensor) -> tf.data.Dataset:
       epoch_seed = tf.random.experimental.stateless_fold_in(seed, epoch)
-      order = tf.random.experimental.stateless_shuffle(
-        tf.range(count, dtype=tf.int64), epoch_seed
-      )
+      order = shuffled(count, seed, epoch)
       crops = augment.draw_crops(count, padding or 0, epoch_seed)
       examples = (order, tf.gather(crops, order))
       return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size)

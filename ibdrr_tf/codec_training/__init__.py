@@ -1,0 +1,27 @@
+"""Trains the codec of a run: the lossy stage, then the lossless one."""
+
+from ibdrr_tf.codec_training.lossless import (
+  BITSWAP_FILE,
+  encode_all,
+  load_code_codec,
+  train_bit_swap,
+)
+from ibdrr_tf.codec_training.lossy import (
+  VQVAE_FILE,
+  evaluate_vqvae,
+  load_vqvae,
+  reconstruct,
+  train_vqvae,
+)
+
+__all__ = [
+  "BITSWAP_FILE",
+  "VQVAE_FILE",
+  "encode_all",
+  "evaluate_vqvae",
+  "load_code_codec",
+  "load_vqvae",
+  "reconstruct",
+  "train_bit_swap",
+  "train_vqvae",
+]

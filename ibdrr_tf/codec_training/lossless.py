@@ -1,0 +1,201 @@
+"""The lossless stage of a run: Bit-Swap, trained on codes and stored."""
+
+import pathlib
+
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf import files, training
+from ibdrr_tf.codec import bit_swap_file, code_tree, model_file
+from ibdrr_tf.codec import planes as planes_module
+from ibdrr_tf.codec.bit_swap import BitSwap
+from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.data import stream
+from ibdrr_tf.errors import UserError
+
+__all__ = ["BITSWAP_FILE", "encode_all", "load_code_codec", "train_bit_swap"]
+
+BITSWAP_FILE = "bitswap.ibbs"
+_BITSWAP_STREAM = 1 << 21
+_BATCH = 250
+# Every how many-th image is held out to see whether the loss still falls.
+_HELD_OUT = 20
+
+
+def encode_all(
+  model: HierarchicalVQVAE, examples: stream.Examples
+) -> tuple[np.ndarray, np.ndarray]:
+  """Codes of all examples, in order: (top, bottom), int16 [n, h, w, depth]."""
+  codes = [
+    model.encode(batch) for batch in stream.ordered_batches(examples, _BATCH)
+  ]
+  top, bottom = zip(*codes, strict=True)
+  return (
+    np.concatenate(top).astype(np.int16),
+    np.concatenate(bottom).astype(np.int16),
+  )
+
+
+def train_bit_swap(
+  config: ml_collections.ConfigDict,
+  vqvae: HierarchicalVQVAE,
+  codes: tuple[np.ndarray, np.ndarray],
+  folder: pathlib.Path,
+  strategy: tf.distribute.Strategy,
+  *,
+  phase: int = 0,
+  start: BitSwapModel | None = None,
+) -> BitSwapModel:
+  """Trains a model on codes until the loss on held-out ones falls no more.
+
+  Args:
+    config: `config.bitswap` is the recipe.
+    vqvae: its codebooks give the trees.
+    codes: top and bottom, int [n, h, w, depth].
+    folder: gets `bitswap.ibbs`, and traces in `checkpoints/`, `tensorboard/`.
+    strategy: the model is made within its scope.
+    phase: of the run; each has its own traces and batches.
+    start: a model to fine-tune, for `fine_tune_epochs`; None trains a new one.
+
+  Returns:
+    The model as it was stored: all its weights are integers.
+  """
+  recipe = config.bitswap
+  planes = planes_module.to_planes(
+    *(tf.constant(level, tf.int32) for level in codes)
+  ).numpy()
+  held_out = np.arange(len(planes)) % _HELD_OUT == _HELD_OUT - 1
+  learned = _Planes(planes[~held_out].astype(np.int16))
+  epochs = recipe.fine_tune_epochs if start else recipe.epochs
+  steps = -(-len(learned.planes) // recipe.batch_size)
+  tf.keras.utils.set_random_seed(config.seed + phase)
+  with strategy.scope():
+    model = _build(recipe, vqvae, config.seed + phase)
+    if start:
+      model.set_weights(start.get_weights())
+    model.compile(_adam(recipe, epochs * steps))
+  seed = stream.fold_in(config.seed, _BITSWAP_STREAM, phase)
+  training.fit(
+    model,
+    training.Fit(
+      epochs=epochs,
+      steps_per_epoch=steps,
+      batches=lambda chosen: learned.batches(recipe.batch_size, chosen, seed),
+      checkpoints=folder / "checkpoints" / f"bitswap-{phase:03d}",
+      tensorboard=folder / "tensorboard" / f"bitswap-{phase:03d}",
+      title=f"Bit-Swap, phase {phase}",
+    ),
+    [_StopWhenFlat(model, planes[held_out], recipe.patience)],
+  )
+  data = bit_swap_file.to_bytes(model)
+  with files.replaced(folder / BITSWAP_FILE) as beside:
+    beside.write_bytes(data)
+  return bit_swap_file.from_bytes(data)
+
+
+def load_code_codec(folder: str | pathlib.Path, **options: int) -> CodeCodec:
+  """Reads the stored lossless stage of a codec folder."""
+  path = pathlib.Path(folder) / BITSWAP_FILE
+  if not path.is_file():
+    raise UserError(
+      f"the codec folder {folder} has no {BITSWAP_FILE}: give one that "
+      f"`python -m ibdrr_tf.codec train` has filled."
+    )
+  data = path.read_bytes()
+  model = bit_swap_file.from_bytes(data)
+  shape = model.get_config()
+  return CodeCodec(
+    BitSwap(model),
+    model_file.fingerprint(data),
+    shape["top_depth"],
+    shape["bottom_depth"],
+    **options,
+  )
+
+
+class _Planes:
+  """Planes, int16 [n, h, w, planes], as stateless batches."""
+
+  def __init__(self, planes: np.ndarray):
+    self.planes = planes
+
+  def batches(
+    self, batch_size: int, epochs: range, seed: tf.Tensor
+  ) -> tf.data.Dataset:
+    """Batches of shuffled planes, int32, epoch after epoch."""
+    with tf.device("/CPU:0"):
+      planes = tf.constant(self.planes)
+
+    def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
+      order = stream.shuffled(len(self.planes), seed, epoch)
+      return tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+
+    return (
+      tf.data.Dataset.range(epochs.start, epochs.stop)
+      .flat_map(epoch_batches)
+      .map(lambda chosen: tf.cast(tf.gather(planes, chosen), tf.int32))
+      .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+class _StopWhenFlat(tf.keras.callbacks.Callback):
+  """Ends training once held-out codes have not become shorter for a while.
+
+  Its state is kept with the model, so that a resumed run stops where an
+  uninterrupted one does.
+  """
+
+  def __init__(self, model: BitSwapModel, planes: np.ndarray, patience: int):
+    super().__init__()
+    self._data = tf.data.Dataset.from_tensor_slices(planes).batch(_BATCH)
+    self._patience = patience
+    model.best_bits = tf.Variable(np.inf, trainable=False, dtype=tf.float32)
+    model.flat_epochs = tf.Variable(0, trainable=False, dtype=tf.int32)
+
+  def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    bits = self.model.evaluate(self._data, verbose=0, return_dict=True)
+    bits = bits["bits_per_code"]
+    if logs is not None:
+      logs["held_out_bits_per_code"] = bits
+    if bits < self.model.best_bits:
+      self.model.best_bits.assign(bits)
+      self.model.flat_epochs.assign(0)
+      return
+    self.model.flat_epochs.assign_add(1)
+    if self.model.flat_epochs >= self._patience:
+      self.model.stop_training = True
+
+
+def _build(
+  recipe: ml_collections.ConfigDict, vqvae: HierarchicalVQVAE, seed: int
+) -> BitSwapModel:
+  shape = vqvae.get_config()
+  books = [book.numpy() for q in vqvae.quantizers for book in q.codebooks]
+  return BitSwapModel(
+    [code_tree.make_tree(book) for book in books],
+    shape["top_depth"],
+    shape["bottom_depth"],
+    latents=recipe.latents,
+    latent_channels=recipe.latent_channels,
+    width=recipe.width,
+    blocks=recipe.blocks,
+    embedding=recipe.embedding,
+    seed=seed,
+  )
+
+
+def _adam(
+  recipe: ml_collections.ConfigDict, steps: int
+) -> tf.keras.optimizers.Adam:
+  warmup = min(100, steps // 10)
+  rate = tf.keras.optimizers.schedules.CosineDecay(
+    0.0,
+    steps - warmup,
+    alpha=0.01,
+    warmup_target=recipe.learning_rate,
+    warmup_steps=warmup,
+  )
+  return tf.keras.optimizers.Adam(rate, global_clipnorm=1.0, jit_compile=False)
