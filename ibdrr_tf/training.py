@@ -10,7 +10,7 @@ import tqdm
 
 from ibdrr_tf.errors import UserError
 
-__all__ = ["Fit", "fit"]
+__all__ = ["Fit", "cosine_adam", "fit"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +72,36 @@ def fit(
       ],
     )
   return state.seconds
+
+
+def cosine_adam(
+  rate: float,
+  *,
+  steps: int,
+  warmup: int,
+  final_share: float,
+  clip_norm: float,
+) -> tf.keras.optimizers.Adam:
+  """Adam whose rate rises, then falls along a cosine.
+
+  Args:
+    rate: the highest.
+    steps: all steps of the training.
+    warmup: steps of the rise, at most a tenth of all.
+    final_share: of the highest rate, at the end.
+    clip_norm: of the whole gradient; 0 does not clip.
+  """
+  warmup = min(warmup, steps // 10)
+  schedule = tf.keras.optimizers.schedules.CosineDecay(
+    0.0,
+    steps - warmup,
+    alpha=final_share,
+    warmup_target=rate,
+    warmup_steps=warmup,
+  )
+  return tf.keras.optimizers.Adam(
+    schedule, global_clipnorm=clip_norm or None, jit_compile=False
+  )
 
 
 class _State(tf.keras.callbacks.Callback):

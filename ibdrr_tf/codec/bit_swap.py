@@ -196,20 +196,29 @@ class BitSwap:
     return message.finish_pop(messages, strings), latent, left
 
   def _unpop(self, messages, distribution, latent):
-    whole, index = self._indices(messages, distribution, self._tables.posterior)
-    value = tf.cast(latent, tf.int32) - whole + self._tables.posterior_reach
-    value = tf.reshape(value, tf.shape(index))
+    tables = self._tables
     return message.unpop(
-      messages, range_coder.encode(index, value, self._lookup)
+      messages,
+      self._encode_latent(
+        messages, distribution, latent, tables.posterior, tables.posterior_reach
+      ),
     )
 
   def _push_latent(self, messages, distribution, latent):
-    whole, index = self._indices(messages, distribution, self._tables.prior)
-    value = tf.cast(latent, tf.int32) - whole + self._tables.prior_reach
-    value = tf.reshape(value, tf.shape(index))
+    tables = self._tables
     return message.push(
-      messages, range_coder.encode(index, value, self._lookup)
+      messages,
+      self._encode_latent(
+        messages, distribution, latent, tables.prior, tables.prior_reach
+      ),
     )
+
+  def _encode_latent(self, messages, distribution, latent, first, reach):
+    """Latents as strings, one for each message."""
+    whole, index = self._indices(messages, distribution, first)
+    value = tf.cast(latent, tf.int32) - whole + reach
+    value = tf.reshape(value, tf.shape(index))
+    return range_coder.encode(index, value, self._lookup)
 
   def _pull_latent(self, messages, distribution):
     whole, index = self._indices(messages, distribution, self._tables.prior)

@@ -76,7 +76,15 @@ def train_bit_swap(
     model = _build(recipe, vqvae, config.seed + phase)
     if start:
       model.set_weights(start.get_weights())
-    model.compile(_adam(recipe, epochs * steps))
+    model.compile(
+      training.cosine_adam(
+        recipe.learning_rate,
+        steps=epochs * steps,
+        warmup=100,
+        final_share=0.01,
+        clip_norm=1.0,
+      )
+    )
   seed = stream.fold_in(config.seed, _BITSWAP_STREAM, phase)
   training.fit(
     model,
@@ -185,17 +193,3 @@ def _build(
     embedding=recipe.embedding,
     seed=seed,
   )
-
-
-def _adam(
-  recipe: ml_collections.ConfigDict, steps: int
-) -> tf.keras.optimizers.Adam:
-  warmup = min(100, steps // 10)
-  rate = tf.keras.optimizers.schedules.CosineDecay(
-    0.0,
-    steps - warmup,
-    alpha=0.01,
-    warmup_target=recipe.learning_rate,
-    warmup_steps=warmup,
-  )
-  return tf.keras.optimizers.Adam(rate, global_clipnorm=1.0, jit_compile=False)

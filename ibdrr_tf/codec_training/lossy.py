@@ -147,19 +147,18 @@ def _build(
 def _adam(
   recipe: ml_collections.ConfigDict, steps_per_epoch: int
 ) -> tf.keras.optimizers.Adam:
-  steps = recipe.epochs * steps_per_epoch
-  rate = recipe.learning_rate
-  if recipe.schedule == "cosine":
-    warmup = min(recipe.warmup_steps, steps // 10)
-    rate = tf.keras.optimizers.schedules.CosineDecay(
-      0.0,
-      steps - warmup,
-      alpha=0.002,
-      warmup_target=recipe.learning_rate,
-      warmup_steps=warmup,
+  if recipe.schedule == "constant":
+    return tf.keras.optimizers.Adam(
+      recipe.learning_rate,
+      global_clipnorm=recipe.clip_norm or None,
+      jit_compile=False,
     )
-  return tf.keras.optimizers.Adam(
-    rate, global_clipnorm=recipe.clip_norm or None, jit_compile=False
+  return training.cosine_adam(
+    recipe.learning_rate,
+    steps=recipe.epochs * steps_per_epoch,
+    warmup=recipe.warmup_steps,
+    final_share=0.002,
+    clip_norm=recipe.clip_norm,
   )
 
 
