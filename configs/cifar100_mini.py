@@ -4,7 +4,14 @@
       --method=upper_bound
 
 The first 20 classes of order 1993 with all their 500 images: 10 base classes
-and 5 phases of 2, ResNet-18 of width 16, 20 epochs a phase.
+and 5 phases of 2, ResNet-18 of width 16, 20 epochs a phase. With 20 classes at
+once (`--phases=1`), upper_bound ends at 66 % after 15 minutes on two busy
+cores; all five phases are about three times the work.
+
+    python -m ibdrr_tf.codec train -o CODEC --config=configs/cifar100_mini.py \
+      --data_dir=DIR --config.data.classes=100 --config.scenario.base_classes=50
+
+trains a VQ-VAE on 50 base classes to 25.8 dB in 12 minutes.
 """
 
 import ml_collections

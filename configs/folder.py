@@ -5,7 +5,8 @@
 
 `DIR` holds `train/<class>/*` and `val/<class>/*` (or `test/<class>/*`) with
 JPEG, PNG or WebP files. Half of the classes are base classes; `--phases` must
-divide the other half.
+divide the other half. Twenty classes of 200 images at 64 pixels take about a
+minute an epoch on two CPU cores; what accuracy to expect depends on the images.
 """
 
 import ml_collections

@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import functools
 import os
 import pathlib
 import runpy
@@ -32,13 +33,11 @@ _WRITE_ERRORS = {
   errno.EDQUOT,
   errno.EFBIG,
   errno.EROFS,
-  errno.EACCES,
-  errno.EPERM,
   errno.EIO,
 }
 
 
-def run(command: Callable[[list[str]], None]) -> None:
+def run(command: Callable[[list[str]], None], go_on: str) -> None:
   """Runs a command with the program's arguments, then ends the process.
 
   Exit codes: 0 when all went well, 2 for a mistake of the user's (one sentence
@@ -46,8 +45,10 @@ def run(command: Callable[[list[str]], None]) -> None:
 
   Args:
     command: gets the arguments, the program's name first.
+    go_on: how to go on after an interruption, e.g. "the same command with
+      --resume goes on".
   """
-  signal.signal(signal.SIGTERM, _terminate)
+  signal.signal(signal.SIGTERM, functools.partial(_terminate, go_on))
   # Each phase has a new model, so TensorFlow would warn of "retracing".
   tf.get_logger().setLevel("ERROR")
   try:
@@ -56,15 +57,15 @@ def run(command: Callable[[list[str]], None]) -> None:
     _say(f"error: {error}")
     sys.exit(_USER_ERROR)
   except KeyboardInterrupt:
-    _say("interrupted: the same command with --workdir and --resume goes on.")
+    _say(f"interrupted: {go_on}.")
     sys.exit(128 + signal.SIGINT)
   except (OSError, tf.errors.OpError) as error:
     reason = _write_failure(error)
     if reason is None:
       raise
     _say(
-      f"error: a file could not be written ({reason}): make room, or choose "
-      f"another --workdir, then go on with --resume."
+      f"error: a file could not be written ({reason}): make room, then "
+      f"{go_on}; or write to another folder."
     )
     sys.exit(_USER_ERROR)
 
@@ -83,7 +84,7 @@ def print_help(
     Whether help was asked for, and so given.
   """
   asked = any(
-    argument.lstrip("-") in ("help", "h", "helpshort", "helpfull")
+    argument.lstrip("-").split("=")[0] in ("help", "h", "helpshort", "helpfull")
     for argument in argv[1:]
     if argument.startswith("-")
   )
@@ -178,8 +179,8 @@ def _say(sentence: str) -> None:
   print(f"ibdrr_tf: {sentence}", file=sys.stderr)
 
 
-def _terminate(*_) -> None:
-  _say("terminated: the same command with --workdir and --resume goes on.")
+def _terminate(go_on: str, *_) -> None:
+  _say(f"terminated: {go_on}.")
   sys.exit(128 + signal.SIGTERM)
 
 

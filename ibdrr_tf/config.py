@@ -133,11 +133,13 @@ def validate(
       f"config.classifier.momentum={classifier.momentum} is out of range: "
       f"give a number from 0 to less than 1."
     )
-  for name in ("learning_rate", "decay_factor"):
-    if not classifier[name] > 0:
+  _positive("classifier.learning_rate", classifier.learning_rate)
+  _positive("classifier.decay_factor", classifier.decay_factor)
+  for share in classifier.milestones:
+    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
       raise UserError(
-        f"config.classifier.{name}={classifier[name]} is not positive: "
-        f"give a number above 0."
+        f"config.classifier.milestones has {share!r}: give shares of the "
+        f"epochs, from 0 to 1."
       )
   _at_least("memory.exemplars_per_class", config.memory.exemplars_per_class, 1)
   _one_of("memory.selection", config.memory.selection, selection.SELECTIONS)
@@ -147,7 +149,7 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
   for name in (
     "codebook_size",
     "embedding",
-    "channels",
+    "residual_channels",
     "top_depth",
     "bottom_depth",
     "epochs",
@@ -156,8 +158,17 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
     "feature_width",
   ):
     _at_least(f"vqvae.{name}", config[name], 1)
-  for name in ("commitment", "warmup_steps", "clip_norm", "feature_weight"):
+  for name in (
+    "residual_blocks",
+    "commitment",
+    "warmup_steps",
+    "clip_norm",
+    "feature_weight",
+  ):
     _at_least(f"vqvae.{name}", config[name], 0)
+  # Some layers of the paper's layout have half as many.
+  _at_least("vqvae.channels", config.channels, 2)
+  _positive("vqvae.learning_rate", config.learning_rate)
   _one_of("vqvae.codebook", config.codebook, ("ema", "gradient"))
   _one_of("vqvae.layout", config.layout, ("paper", "subpixel"))
   _one_of("vqvae.schedule", config.schedule, ("cosine", "constant"))
@@ -180,6 +191,13 @@ def _one_of(name: str, value: str, allowed) -> None:
   if value not in allowed:
     raise UserError(
       f"{name}={value!r} is unknown: choose from {', '.join(sorted(allowed))}."
+    )
+
+
+def _positive(name: str, value: float) -> None:
+  if not value > 0:
+    raise UserError(
+      f"config.{name}={value} is not positive: give a number above 0."
     )
 
 

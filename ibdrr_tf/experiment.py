@@ -13,7 +13,7 @@ import tensorflow as tf
 from ibdrr_tf import files
 from ibdrr_tf.classifiers.classifier import save_classifier
 from ibdrr_tf.data import stream
-from ibdrr_tf.data.load import load_data
+from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.evaluation import figures, metrics, report
 from ibdrr_tf.evaluation import results as records
@@ -45,7 +45,9 @@ def run_experiment(
     The contents of results.json.
   """
   source, scenario = load_data(config)
-  claimed = open_workdir(workdir, config, resume=resume)
+  claimed = open_workdir(
+    workdir, config, resume=resume, data=fingerprint(source)
+  )
   # Weights and batches are stateless functions of the seed; with deterministic
   # ops a run that was interrupted ends with the very same table.
   tf.config.experimental.enable_op_determinism()
@@ -62,7 +64,7 @@ def run_experiment(
     print(f"\n{report.summary(results)}")
     return results
   if phases:
-    method.learn(phases[-1]["phase"])  # Only restores what was finished.
+    method.restore(phases[-1]["phase"])
   for phase in scenario.phases[len(phases) :]:
     record, confusion = _run_phase(method, phase)
     phases.append(record)

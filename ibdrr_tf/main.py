@@ -58,4 +58,4 @@ def _define_flags(values: flags.FlagValues) -> None:
 
 
 if __name__ == "__main__":
-  command_line.run(main)
+  command_line.run(main, "the same command with --workdir and --resume goes on")

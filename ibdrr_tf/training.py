@@ -10,7 +10,7 @@ import tqdm
 
 from ibdrr_tf.errors import UserError
 
-__all__ = ["Fit", "cosine_adam", "fit"]
+__all__ = ["Fit", "cosine_adam", "fit", "restore_finished"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +72,15 @@ def fit(
       ],
     )
   return state.seconds
+
+
+def restore_finished(model: tf.keras.Model, job: Fit) -> None:
+  """Gives a model the weights of a training that was finished."""
+  if _State(model, job).restore() < job.epochs:
+    raise UserError(
+      f"the checkpoint of {job.title} in {job.checkpoints} is missing, though "
+      f"the run is past it: restore it, or start again in another --workdir."
+    )
 
 
 def cosine_adam(
@@ -137,8 +146,8 @@ class _State(tf.keras.callbacks.Callback):
         status.assert_existing_objects_matched()
       except (AssertionError, ValueError, tf.errors.OpError) as error:
         raise UserError(
-          f"the checkpoint {latest} cannot be read: remove the folder "
-          f"{self._manager.directory} to repeat its epochs."
+          f"the checkpoint {latest} cannot be read: restore it from a copy, or "
+          f"start again in another --workdir."
         ) from error
     return int(self._epoch.numpy())
 

@@ -40,7 +40,9 @@ def default_path(config: ml_collections.ConfigDict, resume: bool) -> str:
   root = pathlib.Path("runs")
   if resume:
     for path in sorted(root.glob(f"{name}-*"), reverse=True):
-      if _read_json(path / "config.json") == _identity(config):
+      claim = _read_json(path / "config.json") or {}
+      claim.pop("data_fingerprint", None)
+      if claim == _identity(config):
         return str(path)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
   path = root / f"{name}-{time}"
@@ -52,7 +54,7 @@ def default_path(config: ml_collections.ConfigDict, resume: bool) -> str:
 
 
 def open_workdir(
-  path: str, config: ml_collections.ConfigDict, *, resume: bool
+  path: str, config: ml_collections.ConfigDict, *, resume: bool, data: str
 ) -> Workdir:
   """Claims a folder for a run, or refuses it in one sentence.
 
@@ -61,8 +63,11 @@ def open_workdir(
     config: the run's configuration.
     resume: whether to go on with what is there; a folder with nothing in it is
       claimed all the same.
+    data: the data set's fingerprint; its files may lie elsewhere next time,
+      but not be others.
   """
   folder = pathlib.Path(path)
+  wanted = {**_identity(config), "data_fingerprint": data}
   try:
     folder.mkdir(parents=True, exist_ok=True)
     claim = _read_json(folder / "config.json")
@@ -74,14 +79,14 @@ def open_workdir(
           f"the workdir {path} holds no run but other files, such as "
           f"{min(foreign)!r}: choose a new or empty --workdir."
         )
-      files.write_json(folder / "config.json", _identity(config))
+      files.write_json(folder / "config.json", wanted)
       return Workdir(folder)
   except OSError as error:
     raise UserError(
       f"the workdir {path} cannot be written ({error.strerror}): choose "
       f"another --workdir."
     ) from error
-  differing = _differing(claim, _identity(config))
+  differing = _differing(claim, wanted)
   if differing:
     raise UserError(
       f"the workdir {path} holds a run of another configuration (it differs in "

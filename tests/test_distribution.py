@@ -24,7 +24,7 @@ def test_too_late_is_said(monkeypatch):
 
 
 def test_two_cpu_devices_learn_a_phase(tmp_path):
-  """Two replicas run the whole command; each sees half of every batch."""
+  """Two replicas run the whole command; the last batch has one image."""
   result = subprocess.run(
     [
       *(sys.executable, "-m", "ibdrr_tf.main", "--phases=1"),
@@ -34,7 +34,7 @@ def test_two_cpu_devices_learn_a_phase(tmp_path):
       "--config.data.shapes_test=5",
       "--config.classifier.width=2",
       "--config.classifier.epochs=2",
-      "--config.classifier.batch_size=16",
+      "--config.classifier.batch_size=59",
       f"--workdir={tmp_path / 'w'}",
     ],
     capture_output=True,

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from ibdrr_tf import command_line, main
 
@@ -41,7 +43,7 @@ def run_in_process(monkeypatch, capsys, *arguments):
   code = 0
   handler = signal.getsignal(signal.SIGTERM)
   try:
-    command_line.run(main.main)
+    command_line.run(main.main, "--resume goes on")
   except SystemExit as exit_:
     code = exit_.code
   finally:
@@ -85,6 +87,10 @@ def assert_one_sentence(code, error, *parts):
     (["--phasen=5"], ["--phasen", "--phases"]),
     (["--distribute=cloud"], ["cloud", "mirrored"]),
     (["--seed=-1"], ["seed=-1"]),
+    (["--config.classifier.milestones=('a',)"], ["milestones", "0 to 1"]),
+    (["--config.vqvae.residual_channels=0"], ["residual_channels=0"]),
+    (["--config.vqvae.learning_rate=0.0"], ["learning_rate", "above 0"]),
+    (["--config.data.image_size=100000"], ["ram_bytes"]),
     (["extra"], ["'extra'", "--help"]),
   ],
 )
@@ -253,6 +259,47 @@ def test_a_run_fills_its_workdir(uninterrupted):
     (uninterrupted / "classifier/class_names.json").read_text()
   )
   assert len(names) == 4
+
+
+def test_a_lost_checkpoint_is_not_replaced_by_another_network(
+  monkeypatch, capsys, tmp_path
+):
+  workdir = tmp_path / "w"
+  arguments = [*TINY, "--method=finetune", f"--workdir={workdir}"]
+  assert run_in_process(monkeypatch, capsys, *arguments)[0] == 0
+  results = json.loads((workdir / "results.json").read_text())
+  results["phases"].pop()  # As if killed in the last phase,
+  (workdir / "results.json").write_text(json.dumps(results))
+  code, output = run_in_process(monkeypatch, capsys, *arguments, "--resume")
+  # but the checkpoint of the phase before is gone by then.
+  assert_one_sentence(code, output.err, "phase 0", "missing")
+
+
+def test_other_data_is_another_run(monkeypatch, capsys, tmp_path):
+  def make_folder(name, count):
+    for split in ("train", "val"):
+      for label in "ab":
+        folder = tmp_path / name / split / label
+        folder.mkdir(parents=True)
+        for number in range(count):
+          pixels = np.full((64, 64, 3), 40 * number, np.uint8)
+          Image.fromarray(pixels).save(folder / f"{number}.png")
+    return f"--data_dir={tmp_path / name}"
+
+  arguments = [
+    "--dataset=folder",
+    "--phases=1",
+    "--method=finetune",
+    "--config.classifier.epochs=1",
+    f"--workdir={tmp_path / 'w'}",
+  ]
+  first, second = make_folder("first", 3), make_folder("second", 4)
+  # At 64 pixels, with the demo's narrow network: once a crash in oneDNN.
+  assert run_in_process(monkeypatch, capsys, *arguments, first)[0] == 0
+  code, output = run_in_process(
+    monkeypatch, capsys, *arguments, second, "--resume"
+  )
+  assert_one_sentence(code, output.err, "data_fingerprint")
 
 
 def _wait_for(condition, process):

@@ -4,7 +4,9 @@
       --config=configs/cifar100_mini.py [--photographs=DIR] [--picture=PNG]
 
 `lossy` prints the order-0 entropies of a codec's codes and its quality against
-bytes beside WebP, on test images of classes that it was not trained on;
+bytes beside WebP, on test images of the classes after the config's base phase,
+and says how many of those the codec was trained on (none, if both have the same
+base classes);
 `--picture` draws reconstructions; `--classify=DIR` also trains a classifier on
 raw images and on each codec's reconstructions of all classes at once, tests
 them on raw images, and keeps its checkpoints in DIR.
@@ -25,10 +27,12 @@ from absl import flags
 from ibdrr_tf import codec_training, command_line, files
 from ibdrr_tf import config as configs
 from ibdrr_tf.bench import lossy
-from ibdrr_tf.data.load import load_data
+from ibdrr_tf.codec import model_file, weights
+from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures
 from ibdrr_tf.methods import METHODS
+from ibdrr_tf.workdir import open_workdir
 
 __all__ = ["main"]
 
@@ -64,29 +68,38 @@ def main(argv: list[str]) -> None:
 
 
 def _lossy(config: Any, values: flags.FlagValues) -> dict[str, Any]:
-  codecs = values.codec.split(",")
-  models = {folder: codec_training.load_vqvae(folder) for folder in codecs}
+  models = {
+    folder: codec_training.load_vqvae(folder)
+    for folder in values.codec.split(",")
+  }
   source, scenario = load_data(config)
   tf.config.experimental.enable_op_determinism()
-  measured = lossy.measure(config, source, scenario, codecs, values.photographs)
+  measured = lossy.measure(config, source, scenario, models, values.photographs)
   for title, table in measured.items():
     _print_table(title, table)
   if values.picture:
     small = source.test.read(tf.range(8, dtype=tf.int64)).numpy()
-    figure = lossy.picture(models[codecs[0]], small, values.photographs)
+    first = next(iter(models.values()))
+    figure = lossy.picture(first, small, values.photographs)
     with files.replaced(values.picture) as beside:
       beside.write_bytes(figures.to_png(figure))
   if values.classify:
     accuracies = {}
-    for name, model in {"raw": None, **models}.items():
-      folder = re.sub(r"\W+", "_", name).strip("_")
+    for name, model in {"raw images": None, **models}.items():
+      # The stored model is in the folder's claim: retrained, it is another.
+      identity = fingerprint(source)
+      if model:
+        stored = weights.to_bytes(model)
+        identity += model_file.fingerprint(stored).hex()
+      folder = open_workdir(
+        str(pathlib.Path(values.classify) / re.sub(r"\W+", "_", name)),
+        config,
+        resume=True,
+        data=identity,
+      ).path
       accuracies[name] = {
         "accuracy": lossy.classifier_accuracy(
-          config,
-          source,
-          scenario,
-          pathlib.Path(values.classify) / folder,
-          model,
+          config, source, scenario, folder, model
         )
       }
     measured["classifier"] = accuracies
@@ -108,4 +121,4 @@ def _print_table(title: str, table: dict[str, dict[str, float]]) -> None:
 
 
 if __name__ == "__main__":
-  command_line.run(main)
+  command_line.run(main, "the same command starts again")

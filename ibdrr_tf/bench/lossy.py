@@ -5,6 +5,7 @@ speed, and how well a classifier does that has only seen reconstructions.
 """
 
 import io
+import json
 import pathlib
 import time
 from typing import Any
@@ -18,7 +19,7 @@ from ibdrr_tf import codec_training
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, psnr
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.photographs import read_photographs
-from ibdrr_tf.data.scenario import Scenario
+from ibdrr_tf.data.scenario import Scenario, class_order
 from ibdrr_tf.data.source import Source, in_memory
 from ibdrr_tf.evaluation import figures, metrics, rate
 from ibdrr_tf.methods.upper_bound import UpperBound
@@ -39,7 +40,7 @@ def measure(
   config: ml_collections.ConfigDict,
   source: Source,
   scenario: Scenario,
-  codecs: list[str],
+  models: dict[str, HierarchicalVQVAE],
   photographs: str,
 ) -> dict[str, Any]:
   """All tables but the classifier's.
@@ -48,7 +49,7 @@ def measure(
     config: for the data set's name.
     source: the data set.
     scenario: test images of its classes after the base phase are measured.
-    codecs: codec folders.
+    models: the lossy stage of each codec folder.
     photographs: a folder of image files, or "".
 
   Returns:
@@ -61,8 +62,7 @@ def measure(
   test = stream.select(source.test, scenario, unseen)
   images = test.read(tf.range(len(test), dtype=tf.int64)).numpy()
   entropy, quality = {}, {}
-  for folder in codecs:
-    model = codec_training.load_vqvae(folder)
+  for folder, model in models.items():
     batches = stream.ordered_batches(train, _BATCH)
     entropy[f"{folder}: {config.dataset}"] = entropy_row(model, batches)
     if photographs:
@@ -71,7 +71,12 @@ def measure(
       entropy[f"{folder}: photographs, 224 pixels"] = entropy_row(
         model, batches
       )
-    quality[folder] = quality_row(model, images)
+    quality[folder] = {
+      **quality_row(model, images),
+      "trained_classes": _trained_on(
+        folder, config.dataset, source, {scenario.order[k] for k in unseen}
+      ),
+    }
   for level in (0, 5, 20, 50):
     quality[f"WebP quality {level}"] = webp_row(images, level)
   return {"entropy": entropy, "quality": quality}
@@ -176,7 +181,7 @@ def classifier_accuracy(
     Accuracy in percent.
   """
   at_once = Scenario(scenario.order, (len(scenario.order),))
-  seen = _through(model, source) if model else source
+  seen = _through(model, source, at_once) if model else source
   method = UpperBound(
     config, at_once, seen, workdir, tf.distribute.get_strategy()
   )
@@ -189,14 +194,14 @@ def classifier_accuracy(
   )
 
 
-def _through(model: HierarchicalVQVAE, source: Source) -> Source:
-  """The source with its training images coded and decoded, once."""
-  count = len(source.train.labels)
-  split = source.train
-  batches = stream.ordered_batches(
-    stream.Examples(split.labels, split.read), _BATCH
-  )
-  images = np.empty((count, *split.image_shape), np.uint8)
+def _through(
+  model: HierarchicalVQVAE, source: Source, scenario: Scenario
+) -> Source:
+  """The source with the scenario's training images coded and decoded, once."""
+  examples = stream.select(source.train, scenario, scenario.seen_labels(0))
+  batches = stream.ordered_batches(examples, _BATCH)
+  shape = (len(examples), *source.train.image_shape)
+  images = np.empty(shape, np.uint8)
   start = 0
   for batch in batches:
     stop = start + len(batch)
@@ -205,9 +210,29 @@ def _through(model: HierarchicalVQVAE, source: Source) -> Source:
   return Source(
     source.name,
     source.class_names,
-    in_memory(images, split.labels),
+    in_memory(images, np.array(scenario.order)[examples.labels]),
     source.test,
   )
+
+
+def _trained_on(
+  folder: str, dataset: str, source: Source, measured: set[int]
+) -> int:
+  """How many of the measured classes a codec was trained on.
+
+  Args:
+    folder: of the codec; its config says what its base classes were.
+    dataset: that is measured.
+    source: the data set.
+    measured: source classes.
+  """
+  claim = json.loads((pathlib.Path(folder) / "config.json").read_text())
+  if claim["dataset"] != dataset:
+    return 0
+  order = class_order(claim["data"]["class_order"], len(source.class_names))
+  used = claim["data"]["classes"] or len(order)
+  base = claim["scenario"]["base_classes"] or used // 2
+  return len(measured & set(order[:base]))
 
 
 def _encode(

@@ -49,7 +49,9 @@ class WarmupSteps(tf.keras.optimizers.schedules.LearningRateSchedule):
   def __call__(self, step: tf.Tensor) -> tf.Tensor:
     """The learning rate of a step, float32."""
     step = tf.cast(step, tf.float32)
-    passed = tf.add_n([tf.cast(step >= m, tf.float32) for m in self.milestones])
+    passed = tf.zeros([])
+    for milestone in self.milestones:
+      passed += tf.cast(step >= milestone, tf.float32)
     rate = self.peak * self.factor**-passed
     rising = self.peak * (step + 1) / max(self.warmup, 1)
     return tf.where(step < self.warmup, rising, rate)

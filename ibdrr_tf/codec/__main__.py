@@ -24,7 +24,7 @@ from absl import flags
 from ibdrr_tf import codec_training, command_line, distribution
 from ibdrr_tf import config as configs
 from ibdrr_tf.data import stream
-from ibdrr_tf.data.load import load_data
+from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import report
 from ibdrr_tf.methods import METHODS
@@ -57,25 +57,30 @@ def main(argv: list[str]) -> None:
 def _train(config: ml_collections.ConfigDict, output: str) -> None:
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   source, scenario = load_data(config)
-  folder = open_workdir(output, config, resume=True).path
+  folder = open_workdir(
+    output, config, resume=True, data=fingerprint(source)
+  ).path
   tf.config.experimental.enable_op_determinism()
   started = time.perf_counter()
   model = codec_training.train_vqvae(config, source, scenario, folder, strategy)
-  _print_stored(folder / codec_training.VQVAE_FILE, started)
   unseen = range(scenario.boundaries[0], scenario.boundaries[-1])
-  for title, labels in (
-    ("base classes", scenario.new_labels(0)),
-    ("unseen classes", unseen),
-  ):
-    test = stream.select(source.test, scenario, labels)
-    quality = codec_training.evaluate_vqvae(model, test)
+  test = {
+    "base": stream.select(source.test, scenario, scenario.new_labels(0)),
+    "unseen": stream.select(source.test, scenario, unseen),
+  }
+  before = codec_training.evaluate_vqvae(model, test["unseen"])
+  base = stream.select(source.train, scenario, scenario.new_labels(0))
+  codec_training.store_vqvae(model, base, folder)
+  _print_stored(folder / codec_training.VQVAE_FILE, started)
+  for title, examples in test.items():
+    quality = codec_training.evaluate_vqvae(model, examples)
     print(
-      f"test images of {title}: {quality['psnr']:.2f} dB PSNR, perplexity "
-      f"{quality['top_perplexity']:.0f} (top), "
+      f"test images of {title} classes: {quality['psnr']:.2f} dB PSNR, "
+      f"perplexity {quality['top_perplexity']:.0f} (top), "
       f"{quality['bottom_perplexity']:.0f} (bottom)",
       flush=True,
     )
-  base = stream.select(source.train, scenario, scenario.new_labels(0))
+  print(f"before rounding, unseen classes: {before['psnr']:.2f} dB")
   codes = codec_training.encode_all(model, base)
   started = time.perf_counter()
   codec_training.train_bit_swap(config, model, codes, folder, strategy)
@@ -116,4 +121,4 @@ def _print_rate(
 
 
 if __name__ == "__main__":
-  command_line.run(main)
+  command_line.run(main, "the same command goes on")

@@ -11,6 +11,7 @@ from ibdrr_tf.codec_training.lossy import (
   evaluate_vqvae,
   load_vqvae,
   reconstruct,
+  store_vqvae,
   train_vqvae,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
   "load_code_codec",
   "load_vqvae",
   "reconstruct",
+  "store_vqvae",
   "train_bit_swap",
   "train_vqvae",
 ]

@@ -23,6 +23,7 @@ __all__ = [
   "evaluate_vqvae",
   "load_vqvae",
   "reconstruct",
+  "store_vqvae",
   "train_vqvae",
 ]
 
@@ -40,7 +41,7 @@ def train_vqvae(
   folder: pathlib.Path,
   strategy: tf.distribute.Strategy,
 ) -> HierarchicalVQVAE:
-  """Trains the lossy stage on the base classes, rounds and stores it.
+  """Trains the lossy stage on the base classes, in float32.
 
   A training that was interrupted goes on after its last finished epoch.
 
@@ -48,12 +49,11 @@ def train_vqvae(
     config: the whole configuration; `config.vqvae` is the recipe.
     source: the data set.
     scenario: says which classes are base classes.
-    folder: gets `vqvae.ibvq`, `reconstructions.png`, `checkpoints/` and
-      `tensorboard/`.
+    folder: gets `checkpoints/` and `tensorboard/`.
     strategy: the model is made within its scope.
 
   Returns:
-    The model with the weights that were stored.
+    The model; `store_vqvae` makes a codec's of it.
   """
   recipe = config.vqvae
   examples = stream.select(source.train, scenario, scenario.new_labels(0))
@@ -67,29 +67,43 @@ def train_vqvae(
     model = _build(recipe, config.seed, feature_loss)
     model.compile(_adam(recipe, steps))
   seed = stream.fold_in(config.seed, _VQVAE_STREAM)
-  shown = examples.read(
-    tf.constant(np.linspace(0, len(examples) - 1, _PICTURES).astype(np.int64))
-  )
   training.fit(
     model,
     training.Fit(
       epochs=recipe.epochs,
       steps_per_epoch=steps,
       batches=lambda epochs: examples.training_batches(
-        batch_size=recipe.batch_size, epochs=epochs, seed=seed, padding=0
+        batch_size=recipe.batch_size,
+        epochs=epochs,
+        seed=seed,
+        padding=0,
+        replicas=strategy.num_replicas_in_sync,
       ),
       checkpoints=folder / "checkpoints" / "vqvae",
       tensorboard=folder / "tensorboard" / "vqvae",
       title="VQ-VAE",
     ),
-    [_Pictures(folder / "tensorboard" / "vqvae", shown)],
+    [_Pictures(folder / "tensorboard" / "vqvae", _some(examples))],
   )
+  return model
+
+
+def store_vqvae(
+  model: HierarchicalVQVAE, examples: stream.Examples, folder: pathlib.Path
+) -> None:
+  """Rounds a model's weights, once and for all, and stores them.
+
+  Args:
+    model: from here on it has the weights that are stored.
+    examples: some of them are drawn in `reconstructions.png`.
+    folder: gets that picture and `vqvae.ibvq`.
+  """
   weights.round_weights(model)
   with files.replaced(folder / VQVAE_FILE) as beside:
     beside.write_bytes(weights.to_bytes(model))
   with files.replaced(folder / "reconstructions.png") as beside:
-    beside.write_bytes(figures.to_png(_reconstruction_figure(model, shown)))
-  return model
+    figure = _reconstruction_figure(model, _some(examples))
+    beside.write_bytes(figures.to_png(figure))
 
 
 def load_vqvae(folder: str | pathlib.Path) -> HierarchicalVQVAE:
@@ -117,6 +131,12 @@ def evaluate_vqvae(
   return model.evaluate(
     stream.ordered_batches(examples, _EVAL_BATCH), verbose=0, return_dict=True
   )
+
+
+def _some(examples: stream.Examples) -> tf.Tensor:
+  """A few images from all over a set: uint8 [n, h, w, 3]."""
+  places = np.linspace(0, len(examples) - 1, _PICTURES)
+  return examples.read(tf.constant(places.astype(np.int64)))
 
 
 def _build(

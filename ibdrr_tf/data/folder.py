@@ -57,9 +57,15 @@ def load_folder(
     split, images are ordered by class and file name.
   """
   resize.check_size(image_size)
-  train_dir, test_dir = _split_dirs(data_dir)
-  class_names = _class_names(train_dir, test_dir)
-  train, test = (_list_files(d, class_names) for d in (train_dir, test_dir))
+  try:
+    train_dir, test_dir = _split_dirs(data_dir)
+    class_names = _class_names(train_dir, test_dir)
+    train, test = (_list_files(d, class_names) for d in (train_dir, test_dir))
+  except OSError as error:
+    raise errors.UserError(
+      f"The folder '{error.filename}' cannot be read ({error.strerror}): give "
+      "yourself the right to, or set --data_dir to another."
+    ) from error
   height, width = _check_headers(train.paths + test.paths, image_size)
   image_shape = (height, width, 3)
   total = (len(train.paths) + len(test.paths)) * height * width * 3

@@ -1,5 +1,7 @@
 """Finds the data set that a configuration names, and divides it into phases."""
 
+import hashlib
+
 import ml_collections
 import numpy as np
 
@@ -10,7 +12,7 @@ from ibdrr_tf.data.source import Source
 from ibdrr_tf.data.tfds import load_tfds
 from ibdrr_tf.errors import UserError
 
-__all__ = ["load_data"]
+__all__ = ["fingerprint", "load_data"]
 
 
 def load_data(config: ml_collections.ConfigDict) -> tuple[Source, Scenario]:
@@ -39,10 +41,24 @@ def load_data(config: ml_collections.ConfigDict) -> tuple[Source, Scenario]:
   return source, scenario
 
 
+def fingerprint(source: Source) -> str:
+  """Tells one data set from another, wherever its files are.
+
+  Class names, image shapes and the labels of all images are enough: who changes
+  a data set changes one of them.
+  """
+  digest = hashlib.sha256(repr(source.class_names).encode())
+  for split in (source.train, source.test):
+    digest.update(repr(split.image_shape).encode())
+    digest.update(split.labels.astype("<i4").tobytes())
+  return digest.hexdigest()[:16]
+
+
 def _load_source(config: ml_collections.ConfigDict) -> Source:
   data = config.data
   if config.dataset == "shapes":
     return load_shapes(
+      ram_bytes=data.ram_bytes,
       seed=config.seed,
       train_per_class=data.shapes_train,
       test_per_class=data.shapes_test,

@@ -37,6 +37,7 @@ def load_shapes(
   train_per_class: int,
   test_per_class: int,
   image_size: int = 32,
+  ram_bytes: int = 4 << 30,
 ) -> source.Source:
   """Draws the data set; the same arguments give the same images.
 
@@ -46,6 +47,7 @@ def load_shapes(
     test_per_class: test images of each class; they come from a random stream of
       their own.
     image_size: height and width in pixels. All lengths scale with it.
+    ram_bytes: what all images together may take.
 
   Returns:
     A source of uint8 images, ordered by class.
@@ -60,6 +62,13 @@ def load_shapes(
       raise errors.UserError(
         f"'shapes' needs at least one {split} image per class, not {count}."
       )
+  count = len(CLASS_NAMES) * (train_per_class + test_per_class)
+  if count * image_size**2 * 3 > ram_bytes:
+    raise errors.UserError(
+      f"'shapes' would draw {count} images of {image_size} pixels, more than "
+      f"the {ram_bytes} bytes of --config.data.ram_bytes: draw fewer, or "
+      "smaller ones by --config.data.image_size."
+    )
   return source.Source(
     name="shapes",
     class_names=CLASS_NAMES,

@@ -68,6 +68,7 @@ class Examples:
     epochs: range,
     seed: tf.Tensor,
     padding: int | None,
+    replicas: int = 1,
   ) -> tf.data.Dataset:
     """Batches of shuffled and augmented examples, epoch after epoch.
 
@@ -77,6 +78,9 @@ class Examples:
       seed: int32 [2], the seed of this training set.
       padding: pixels of padding before a random crop and flip; 0 only flips,
         None leaves images as they are.
+      replicas: among which a batch will be divided. A last batch that had
+        fewer examples than that is filled up from the first, because a replica
+        without any cannot take part.
 
     Returns:
       A data set of (images uint8 [b, h, w, 3], labels int32 [b]).
@@ -87,6 +91,8 @@ class Examples:
     def epoch_indices(epoch: tf.Tensor) -> tf.data.Dataset:
       epoch_seed = tf.random.experimental.stateless_fold_in(seed, epoch)
       order = shuffled(count, seed, epoch)
+      if 0 < count % batch_size < replicas:
+        order = tf.concat([order, order[: replicas - count % batch_size]], 0)
       crops = augment.draw_crops(count, padding or 0, epoch_seed)
       examples = (order, tf.gather(crops, order))
       return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size)

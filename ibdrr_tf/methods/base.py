@@ -70,15 +70,27 @@ class Method(abc.ABC):
   def learn(self, phase: int) -> float:
     """Trains the classifier of a phase; returns the seconds it took.
 
-    A phase that was interrupted goes on after its last finished epoch; one
-    that was finished is only restored.
+    A phase that was interrupted goes on after its last finished epoch.
     """
+    classifier, job = self._job(phase)
+    seconds = training.fit(classifier, job)
+    self.classifier = classifier
+    return seconds
+
+  def restore(self, phase: int) -> None:
+    """Takes up the classifier of a phase that was finished."""
+    classifier, job = self._job(phase)
+    training.restore_finished(classifier, job)
+    self.classifier = classifier
+
+  def _job(self, phase: int) -> tuple[classifiers.Classifier, training.Fit]:
+    """The classifier of a phase, untrained, and what to train it on."""
     config = self.config.classifier
     examples = self.examples(phase)
     steps = examples.steps(config.batch_size)
     classifier = self._compiled(phase, steps)
     seed = stream.fold_in(self.config.seed, phase, _SHUFFLE)
-    seconds = training.fit(
+    return (
       classifier,
       training.Fit(
         epochs=config.epochs,
@@ -88,14 +100,13 @@ class Method(abc.ABC):
           epochs=epochs,
           seed=seed,
           padding=config.padding,
+          replicas=self.strategy.num_replicas_in_sync,
         ),
         checkpoints=self.workdir / "checkpoints" / f"phase-{phase:03d}",
         tensorboard=self.workdir / "tensorboard" / f"phase-{phase:03d}",
         title=f"phase {phase}, {classifier.classes} classes",
       ),
     )
-    self.classifier = classifier
-    return seconds
 
   def new_examples(self, phase: int) -> stream.Examples:
     """The raw training images of the classes that a phase introduces."""

@@ -99,3 +99,13 @@ def test_seeds_of_different_paths_differ():
     for path in [(0, 0), (0, 1), (1, 0), (1, 1)]
   }
   assert len(seeds) == 8
+
+
+def test_no_replica_goes_without_an_example(examples):
+  """20 examples in batches of 19 leave one for two replicas."""
+  batches = epoch_list(examples, range(1), batch_size=19, replicas=2)
+  assert [len(y) for _, y in batches] == [19, 2]
+  index = np.concatenate([x[:, 0, 0, 0] for x, _ in batches])
+  assert len(set(index)) == 20 and index[-1] == index[0]
+  batches = epoch_list(examples, range(1), batch_size=18, replicas=2)
+  assert [len(y) for _, y in batches] == [18, 2]
