@@ -219,6 +219,30 @@ def test_bench_tables_and_picture(trained, tmp_path, capsys):
   assert "WebP quality 20" in capsys.readouterr().out
 
 
+def test_bench_of_the_lossless_stage(trained, tmp_path, capsys):
+  bench(
+    [
+      *("bench", "lossless", f"--codec={trained}", *TINY),
+      f"--json={tmp_path / 'b.json'}",
+    ]
+  )
+  measured = json.loads((tmp_path / "b.json").read_text())
+  rows = measured[str(trained)]
+  assert rows["plain packing"]["bits_per_code"] == 4.0
+  # Order 0 cannot beat the entropy of 16 codes; both forms have headers.
+  assert 0 < rows["order 0"]["bits_per_code"] < 5
+  gap = (
+    rows["Bit-Swap"]["bits_per_code"]
+    - rows["Bit-Swap's own ELBO"]["bits_per_code"]
+  )
+  assert -1 < gap < 2
+  coder = measured["coder"]
+  assert coder["ours_bytes"] == pytest.approx(
+    coder["constriction_bytes"], rel=1e-3
+  )
+  assert "per position" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
   ("command", "arguments", "part"),
   [

@@ -10,6 +10,12 @@ base classes);
 `--picture` draws reconstructions; `--classify=DIR` also trains a classifier on
 raw images and on each codec's reconstructions of all classes at once, tests
 them on raw images, and keeps its checkpoints in DIR.
+
+    python -m ibdrr_tf.bench lossless --codec=DIR --data_dir=DATA --config=…
+
+`lossless` compresses the codes of all training images of the config's classes
+in every form there is, checks that they come back, and holds Bit-Swap against
+its own ELBO and the range coder against constriction's ANS coder.
 """
 
 import os
@@ -26,8 +32,10 @@ from absl import flags
 
 from ibdrr_tf import codec_training, command_line, files
 from ibdrr_tf import config as configs
-from ibdrr_tf.bench import lossy
-from ibdrr_tf.codec import model_file, weights
+from ibdrr_tf.bench import lossless, lossy
+from ibdrr_tf.codec import bit_swap_file, model_file, weights
+from ibdrr_tf.codec import planes as planes_module
+from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures
@@ -52,9 +60,11 @@ def main(argv: list[str]) -> None:
   if command_line.print_help(__doc__, values, argv):
     return
   config, rest = command_line.parse_config(values, argv)
-  if rest[:1] != ["lossy"]:
+  kinds = {"lossy": _lossy, "lossless": _lossless}
+  if not rest or rest[0] not in kinds:
     raise UserError(
-      f"there is no measurement {rest[0] if rest else ''!r}: give 'lossy'."
+      f"there is no measurement {rest[0] if rest else ''!r}: give "
+      f"{' or '.join(kinds)}."
     )
   command_line.refuse_arguments(rest[1:])
   configs.validate(config, tuple(METHODS))
@@ -62,7 +72,7 @@ def main(argv: list[str]) -> None:
     raise UserError("--picture needs image files: give --photographs=DIR.")
   if not values.codec:
     raise UserError("there is nothing to measure: give --codec=DIR.")
-  measured = _lossy(config, values)
+  measured = kinds[rest[0]](config, values)
   if values.json:
     files.write_json(values.json, measured)
 
@@ -107,13 +117,37 @@ def _lossy(config: Any, values: flags.FlagValues) -> dict[str, Any]:
   return measured
 
 
+def _lossless(config: Any, values: flags.FlagValues) -> dict[str, Any]:
+  source, scenario = load_data(config)
+  labels = scenario.seen_labels(scenario.phases[-1])
+  examples = stream.select(source.train, scenario, labels)
+  measured = {}
+  for folder in values.codec.split(","):
+    vqvae = codec_training.load_vqvae(folder)
+    codes = codec_training.encode_all(vqvae, examples)
+    rows = lossless.measure(folder, codes)
+    stored = pathlib.Path(folder) / codec_training.BITSWAP_FILE
+    model = bit_swap_file.from_bytes(stored.read_bytes())
+    planes = planes_module.to_planes(
+      *(tf.constant(level, tf.int32) for level in codes)
+    ).numpy()
+    rows["Bit-Swap's own ELBO"] = {
+      "bits_per_code": lossless.elbo(model, planes)
+    }
+    measured[folder] = rows
+    _print_table(f"{folder}, {len(planes)} images", rows)
+  measured["coder"] = lossless.coder_speed()
+  _print_table("decisions", {"one stream": measured["coder"]})
+  return measured
+
+
 def _print_table(title: str, table: dict[str, dict[str, float]]) -> None:
-  columns = list(next(iter(table.values())))
+  columns = list(max(table.values(), key=len))
   width = max(len(name) for name in [title, *table])
   print("  ".join([title.ljust(width), *columns]))
   for name, row in table.items():
     cells = [
-      f"{row[c]:.2f}".rjust(len(c)) if c in row else "–".rjust(len(c))
+      f"{row[c]:.3f}".rjust(len(c)) if c in row else "–".rjust(len(c))
       for c in columns
     ]
     print("  ".join([name.ljust(width), *cells]), flush=True)

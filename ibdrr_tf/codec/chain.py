@@ -1,8 +1,8 @@
 """Chains: messages with a header that says what they are, and a checksum.
 
-    version u8 | fingerprint of the model, 8 bytes | images u32 | height u16
-    | width u16 | planes u8 | images in a group u16 | bytes of the seed u24
-    | checksum, 8 bytes | message
+    version u8 | fingerprint of the model, 8 bytes | number of the chain u32
+    | images u32 | height u16 | width u16 | planes u8 | images in a group u16
+    | bytes of the seed u24 | checksum, 8 bytes | message
 
 Numbers are big-endian. The checksum (FarmHash64, which TensorFlow has in
 graphs) covers everything else. A chain can be decoded alone; one of another
@@ -20,8 +20,9 @@ from ibdrr_tf.codec.message import from_number, to_number
 __all__ = ["HEADER_BYTES", "Opened", "check_seed", "open_chains", "seal"]
 
 VERSION = 1
-_FIELDS = (("version", 1), ("fingerprint", 8), ("images", 4), ("height", 2))
-_FIELDS += (("width", 2), ("planes", 1), ("group", 2), ("seed", 3))
+_FIELDS = (("version", 1), ("fingerprint", 8), ("number", 4), ("images", 4))
+_FIELDS += (("height", 2), ("width", 2), ("planes", 1), ("group", 2))
+_FIELDS += (("seed", 3),)
 _CHECKSUM = 8
 _FIELD_BYTES = sum(width for _, width in _FIELDS)
 HEADER_BYTES = _FIELD_BYTES + _CHECKSUM
@@ -50,6 +51,7 @@ def seal(
   seed: tf.Tensor,
   shape: tf.Tensor,
   group: int,
+  first: int,
   fingerprint: tf.Tensor,
 ) -> tf.Tensor:
   """Puts headers before messages.
@@ -59,6 +61,7 @@ def seal(
     seed: int32 [chains], bytes of the seed at the bottom of each.
     shape: int32 [4], images, height, width and planes of every chain.
     group: images in a group.
+    first: number of the first of these chains.
     fingerprint: string [], eight bytes.
 
   Returns:
@@ -68,6 +71,7 @@ def seal(
   images, height, width, planes = tf.unstack(tf.cast(shape, tf.int64))
   numbers = {
     "version": tf.fill([chains], tf.constant(VERSION, tf.int64)),
+    "number": tf.cast(first + tf.range(chains), tf.int64),
     "images": tf.fill([chains], images),
     "height": tf.fill([chains], height),
     "width": tf.fill([chains], width),
@@ -165,6 +169,10 @@ def _checks(numbers, fields, stored, header, messages, planes, fingerprint):
     (
       tf.equal(numbers["planes"], planes),
       "a chain has another depth than the model: give the codec that wrote it",
+    ),
+    (
+      tf.equal(numbers["number"][1:], numbers["number"][:-1] + 1),
+      "a chain does not follow the last: chains are mixed up or missing",
     ),
   )
   checks = []

@@ -87,21 +87,25 @@ class CodeCodec:
     )
     size = min(self._chain_images, len(top))
     full = len(top) // size
-    chains = []
+    chains: list[bytes] = []
     for start in range(0, full, self._parallel):
       stop = min(start + self._parallel, full)
       block = planes[start * size : stop * size]
       shape = [stop - start, size, *planes.shape[1:]]
-      chains += self._seal(tf.reshape(block, shape))
+      chains += self._seal(tf.reshape(block, shape), len(chains))
     if full * size < len(top):
-      chains += self._seal(planes[tf.newaxis, full * size :])
+      chains += self._seal(planes[tf.newaxis, full * size :], len(chains))
     return chains
 
   def decompress(self, chains: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Chains of one grid to codes: the inverse of `compress`.
 
+    Args:
+      chains: all of them, or any run of neighbours, in order.
+
     Raises:
-      UserError: if a chain is damaged, of another model or a newer format.
+      UserError: if a chain is damaged, out of order, of another model or of a
+        newer format.
     """
     try:
       opened = chain.open_chains(
@@ -116,10 +120,15 @@ class CodeCodec:
     top, bottom = planes_module.from_planes(planes, *self._depths)
     return top.numpy(), bottom.numpy()
 
-  def _seal(self, planes: tf.Tensor) -> list[bytes]:
+  def _seal(self, planes: tf.Tensor, first: int) -> list[bytes]:
     messages, seed = self._coder.encode(planes, self._group)
     sealed = chain.seal(
-      messages, seed, tf.shape(planes)[1:], self._group, self._fingerprint
+      messages,
+      seed,
+      tf.shape(planes)[1:],
+      self._group,
+      first,
+      self._fingerprint,
     )
     return sealed.numpy().tolist()
 
