@@ -28,6 +28,10 @@ TINY = [
 
 
 def start(*arguments, **options):
+  # A shell starts background jobs with Ctrl-C ignored, and children inherit it.
+  options.setdefault(
+    "preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+  )
   return subprocess.Popen(
     [sys.executable, "-m", "ibdrr_tf.main", *map(str, arguments)],
     stdout=subprocess.PIPE,
@@ -317,7 +321,7 @@ def _wait_for(condition, process):
     ("checkpoints/phase-000/ckpt-1.index", signal.SIGKILL, -signal.SIGKILL),
     ("memory/exemplars-000.tfrecord", signal.SIGKILL, -signal.SIGKILL),
     ("checkpoints/phase-001/ckpt-2.index", signal.SIGTERM, 143),
-    ("memory/exemplars-001.tfrecord", signal.SIGINT, 130),
+    ("checkpoints/phase-001/ckpt-1.index", signal.SIGINT, 130),
   ],
 )
 def test_interrupted_runs_reach_the_same_table(
