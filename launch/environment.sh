@@ -32,6 +32,9 @@ prepare_environment() {
     python=$(find_python) || return
     echo "ibdrr_tf: making $root/.venv and installing, once" >&2
     "$python" -m venv "$root/.venv" || return
+    # The pip that comes with Python 3.10 searches for many minutes.
+    "$root/.venv/bin/python" -m pip install --quiet --upgrade \
+      --disable-pip-version-check pip || return
   fi
   "$root/.venv/bin/python" -m pip install --quiet \
     --disable-pip-version-check --editable "$root$extra" || return
