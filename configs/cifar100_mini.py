@@ -11,7 +11,8 @@ cores; all five phases are about three times the work.
     python -m ibdrr_tf.codec train -o CODEC --config=configs/cifar100_mini.py \
       --data_dir=DIR --config.data.classes=100 --config.scenario.base_classes=50
 
-trains a VQ-VAE on 50 base classes to 25.8 dB in 12 minutes.
+trains a VQ-VAE on 50 base classes to 25.8 dB in 12 minutes, then Bit-Swap to
+7.2 bits a code in 8 more.
 """
 
 import ml_collections
