@@ -1,8 +1,13 @@
-"""What every command shares: flags, one-sentence errors and exit codes."""
+"""What every command shares: flags, one-sentence errors and exit codes.
+
+TensorFlow takes seconds to import. Nothing here needs it, so commands that find
+a mistake among their arguments can say so at once.
+"""
 
 import difflib
 import errno
 import functools
+import logging
 import os
 import pathlib
 import runpy
@@ -11,23 +16,22 @@ import sys
 from collections.abc import Callable, Iterable
 
 import ml_collections
-import tensorflow as tf
 from absl import flags
 from ml_collections import config_flags
 
-from ibdrr_tf import config as defaults
-from ibdrr_tf import distribution
 from ibdrr_tf.errors import UserError
 
 __all__ = [
   "define_run_flags",
   "parse_config",
+  "parse_flags",
   "print_help",
   "refuse_arguments",
   "run",
 ]
 
 _USER_ERROR = 2
+_DEFAULTS = pathlib.Path(__file__).with_name("config.py")
 _WRITE_ERRORS = {
   errno.ENOSPC,
   errno.EDQUOT,
@@ -50,7 +54,7 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
   """
   signal.signal(signal.SIGTERM, functools.partial(_terminate, go_on))
   # Each phase has a new model, so TensorFlow would warn of "retracing".
-  tf.get_logger().setLevel("ERROR")
+  logging.getLogger("tensorflow").setLevel("ERROR")
   try:
     command(sys.argv)
   except UserError as error:
@@ -59,7 +63,7 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
   except KeyboardInterrupt:
     _say(f"interrupted: {go_on}.")
     sys.exit(128 + signal.SIGINT)
-  except (OSError, tf.errors.OpError) as error:
+  except Exception as error:
     reason = _write_failure(error)
     if reason is None:
       raise
@@ -71,7 +75,10 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
 
 
 def print_help(
-  usage: str, flag_values: flags.FlagValues, argv: list[str]
+  usage: str,
+  flag_values: flags.FlagValues,
+  argv: list[str],
+  config: bool = True,
 ) -> bool:
   """Answers --help; absl's own answer would exit with code 1.
 
@@ -79,6 +86,7 @@ def print_help(
     usage: what to say before the flags.
     flag_values: with the flags of the command defined.
     argv: all arguments.
+    config: whether the command has the flags of a config.
 
   Returns:
     Whether help was asked for, and so given.
@@ -89,7 +97,8 @@ def print_help(
     if argument.startswith("-")
   )
   if asked:
-    _define_config(flag_values, argv[:1])
+    if config:
+      _define_config(flag_values, argv[:1])
     print(f"{usage}\n{flag_values.get_help()}")
   return asked
 
@@ -123,6 +132,8 @@ def _define_config(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
 
 def define_run_flags(flag_values: flags.FlagValues) -> None:
   """Flags for what is set most often; where given, they override the config."""
+  from ibdrr_tf import distribution
+
   text = {
     "dataset": "shapes, folder, or a TensorFlow Datasets name such as cifar100",
     "data_dir": "folder of the data set",
@@ -153,10 +164,7 @@ def parse_config(
     flags.
   """
   argv = _define_config(flag_values, argv)
-  try:
-    rest = flag_values(argv)[1:]
-  except flags.Error as error:
-    raise UserError(_flag_sentence(error, argv, flag_values)) from error
+  rest = parse_flags(flag_values, argv)
   config = flag_values.config
   for name in flag_values:
     if name in config and flag_values[name].value is not None:
@@ -164,6 +172,14 @@ def parse_config(
   if flag_values.phases is not None:
     config.scenario.phases = flag_values.phases
   return config, rest
+
+
+def parse_flags(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
+  """Parses all flags; gives the arguments that are none."""
+  try:
+    return flag_values(argv)[1:]
+  except flags.Error as error:
+    raise UserError(_flag_sentence(error, argv, flag_values)) from error
 
 
 def refuse_arguments(arguments: list[str]) -> None:
@@ -188,16 +204,16 @@ def _write_failure(error: Exception) -> str | None:
   """The reason why a file could not be written, or None for other errors."""
   if isinstance(error, OSError):
     return str(error) if error.errno in _WRITE_ERRORS else None
-  # TensorFlow's own writers turn errno into text.
+  # TensorFlow's own writers turn errno into the text of an OpError.
   for number in _WRITE_ERRORS:
-    if os.strerror(number) in error.message:
+    if os.strerror(number) in getattr(error, "message", ""):
       return os.strerror(number)
   return None
 
 
 def _split_config(argv: list[str]) -> tuple[str, list[str]]:
   """Takes `--config=FILE` or `--config FILE` out of the arguments."""
-  path, rest = defaults.__file__, argv[:1]
+  path, rest = str(_DEFAULTS), argv[:1]
   arguments = iter(argv[1:])
   for argument in arguments:
     name, equals, value = argument.partition("=")
@@ -232,8 +248,11 @@ def _flag_sentence(
   error: Exception, argv: list[str], flag_values: flags.FlagValues
 ) -> str:
   """Says which flag is wrong and what it might have been."""
-  known = {f"config.{name}" for name in _fields(defaults.get_config())}
-  known |= set(flag_values)
+  known = set(flag_values)
+  if "config" in known:
+    from ibdrr_tf import config as defaults
+
+    known |= {f"config.{name}" for name in _fields(defaults.get_config())}
   for argument in argv[1:]:
     name = argument.lstrip("-").split("=", 1)[0]
     plain = name.removeprefix("no") if name.startswith("noconfig.") else name

@@ -37,6 +37,7 @@ class Opened(NamedTuple):
     grid: int32 [chains, 2], height and width of the planes.
     group: int32 [chains], images in a group.
     seed: int32 [chains], bytes of the seed at the bottom.
+    model: int32 [chains], which of the known models wrote it.
   """
 
   messages: tf.Tensor
@@ -44,6 +45,7 @@ class Opened(NamedTuple):
   grid: tf.Tensor
   group: tf.Tensor
   seed: tf.Tensor
+  model: tf.Tensor
 
 
 def seal(
@@ -51,7 +53,7 @@ def seal(
   seed: tf.Tensor,
   shape: tf.Tensor,
   group: int,
-  first: int,
+  first: tf.Tensor,
   fingerprint: tf.Tensor,
 ) -> tf.Tensor:
   """Puts headers before messages.
@@ -90,9 +92,14 @@ def seal(
 
 
 def open_chains(
-  chains: tf.Tensor, planes: int, fingerprint: tf.Tensor
+  chains: tf.Tensor, planes: int, fingerprints: tf.Tensor
 ) -> Opened:
-  """Checks chains, string [chains], and takes their headers off.
+  """Checks chains and takes their headers off.
+
+  Args:
+    chains: string [chains], neighbours in order.
+    planes: that the models have.
+    fingerprints: string [models], of the models that can be read.
 
   Raises:
     tf.errors.InvalidArgumentError: with a sentence that says what is wrong.
@@ -106,7 +113,8 @@ def open_chains(
       )
     ]
   ):
-    header = tf.strings.substr(chains, 0, _FIELD_BYTES)
+    chains = tf.identity(chains)
+  header = tf.strings.substr(chains, 0, _FIELD_BYTES)
   fields, start = {}, 0
   for name, width in _FIELDS:
     fields[name] = tf.strings.substr(header, start, width)
@@ -121,9 +129,8 @@ def open_chains(
   messages = tf.strings.substr(
     chains, tf.fill(tf.shape(size), HEADER_BYTES), size
   )
-  checks = _checks(
-    numbers, fields, stored, header, messages, planes, fingerprint
-  )
+  is_of = tf.equal(fields["fingerprint"][:, tf.newaxis], fingerprints)
+  checks = _checks(numbers, is_of, stored, header, messages, planes)
   with tf.control_dependencies(checks):
     return Opened(
       tf.identity(messages),
@@ -131,6 +138,7 @@ def open_chains(
       tf.cast(tf.stack([numbers["height"], numbers["width"]], 1), tf.int32),
       tf.cast(numbers["group"], tf.int32),
       tf.cast(numbers["seed"], tf.int32),
+      tf.argmax(is_of, axis=1, output_type=tf.int32),
     )
 
 
@@ -151,8 +159,9 @@ def check_seed(left: tf.Tensor, seed: tf.Tensor) -> tf.Operation:
   )
 
 
-def _checks(numbers, fields, stored, header, messages, planes, fingerprint):
+def _checks(numbers, is_of, stored, header, messages, planes):
   """In the order in which a user wants to know."""
+  size = numbers["images"] * numbers["height"] * numbers["width"]
   conditions = (
     (
       numbers["version"] <= VERSION,
@@ -163,12 +172,21 @@ def _checks(numbers, fields, stored, header, messages, planes, fingerprint):
       "a chain is damaged: its checksum does not match; restore it from a copy",
     ),
     (
-      tf.equal(fields["fingerprint"], fingerprint),
+      tf.reduce_any(is_of, axis=1),
       "a chain was written with another model: give the codec that wrote it",
     ),
     (
       tf.equal(numbers["planes"], planes),
       "a chain has another depth than the model: give the codec that wrote it",
+    ),
+    (
+      (size > 0) & (size * planes < 1 << 31) & (numbers["group"] > 0),
+      "a chain has a header that says nonsense: it is no file of this program",
+    ),
+    (
+      tf.equal(numbers["height"][1:], numbers["height"][:-1])
+      & tf.equal(numbers["width"][1:], numbers["width"][:-1]),
+      "a chain has another image size than the last: chains are mixed up",
     ),
     (
       tf.equal(numbers["number"][1:], numbers["number"][:-1] + 1),

@@ -2,7 +2,13 @@
 
 Images are divided into chains of a fixed number; full ones are coded side by
 side, several at once, and the rest is a chain of its own. The coder may be
-`BitSwap` or `StaticCoder`.
+`BitSwap` or `StaticCoder`. A second, static one may stand beside it: then each
+chain is stored in the shorter form, since a chain of few images does not win
+back the bits that its first latents read.
+
+Everything runs in graphs: `encode_chains`, `decode_chains` and `decode_chain`
+can be mapped over a `tf.data.Dataset` and exported. `compress` and `decompress`
+are the same for arrays, with errors that a user can read.
 """
 
 from __future__ import annotations
@@ -17,7 +23,12 @@ from ibdrr_tf.codec import chain
 from ibdrr_tf.codec import planes as planes_module
 from ibdrr_tf.errors import UserError
 
-__all__ = ["CodeCodec", "Coder"]
+__all__ = ["CodeCodec", "Coder", "as_user_error"]
+
+# Places of the largest grid that bits-back coding takes: its first latents read
+# the 64 kB of the seed, at up to two bytes each. Larger images are rare, few of
+# a size, and so no shorter that way.
+_LARGEST_GRID = 1 << 14
 
 
 class Coder(Protocol):
@@ -46,6 +57,8 @@ class CodeCodec:
     fingerprint: eight bytes that tell the model from any other.
     top_depth: stages of the top level.
     bottom_depth: stages of the bottom level.
+    static: a second coder and its fingerprint, for chains that are shorter
+      with it; None codes all chains with the first.
     chain_images: images in a chain: more cost less, fewer can be read alone.
     group: images in a group of a chain.
     parallel: chains that are coded side by side.
@@ -58,12 +71,17 @@ class CodeCodec:
     top_depth: int = 1,
     bottom_depth: int = 1,
     *,
+    static: tuple[Coder, bytes] | None = None,
     chain_images: int = 1000,
     group: int = 32,
     parallel: int = 16,
   ):
-    self._coder = coder
-    self._fingerprint = tf.constant(fingerprint)
+    self._coders = [coder]
+    fingerprints = [fingerprint]
+    if static is not None:
+      self._coders.append(static[0])
+      fingerprints.append(static[1])
+    self._fingerprints = tf.constant(fingerprints)
     self._depths = (top_depth, bottom_depth)
     self._planes = len(planes_module.plane_levels(top_depth, bottom_depth))
     self._chain_images = chain_images
@@ -79,23 +97,17 @@ class CodeCodec:
 
     Returns:
       One string a chain; together they hold all images, in order.
+
+    Raises:
+      UserError: if the arrays are no codes of this model.
     """
-    if not len(top):
-      return []
-    planes = planes_module.to_planes(
-      tf.constant(top, tf.int32), tf.constant(bottom, tf.int32)
-    )
-    size = min(self._chain_images, len(top))
-    full = len(top) // size
-    chains: list[bytes] = []
-    for start in range(0, full, self._parallel):
-      stop = min(start + self._parallel, full)
-      block = planes[start * size : stop * size]
-      shape = [stop - start, size, *planes.shape[1:]]
-      chains += self._seal(tf.reshape(block, shape), len(chains))
-    if full * size < len(top):
-      chains += self._seal(planes[tf.newaxis, full * size :], len(chains))
-    return chains
+    try:
+      chains = self.encode_chains(
+        tf.constant(top, tf.int32), tf.constant(bottom, tf.int32)
+      )
+    except tf.errors.InvalidArgumentError as error:
+      raise as_user_error(error) from error
+    return chains.numpy().tolist()
 
   def decompress(self, chains: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Chains of one grid to codes: the inverse of `compress`.
@@ -108,59 +120,193 @@ class CodeCodec:
         newer format.
     """
     try:
-      opened = chain.open_chains(
-        tf.constant(chains, tf.string, [len(chains)]),
-        self._planes,
-        self._fingerprint,
-      )
-      parts = self._decode_runs(opened)
+      top, bottom = self.decode_chains(_strings(chains))
     except (tf.errors.InvalidArgumentError, tf.errors.DataLossError) as error:
-      raise UserError(f"{_sentence(error)}.") from error
-    planes = tf.concat(parts, axis=0)
-    top, bottom = planes_module.from_planes(planes, *self._depths)
+      raise as_user_error(error) from error
     return top.numpy(), bottom.numpy()
 
-  def _seal(self, planes: tf.Tensor, first: int) -> list[bytes]:
-    messages, seed = self._coder.encode(planes, self._group)
-    sealed = chain.seal(
-      messages,
-      seed,
-      tf.shape(planes)[1:],
-      self._group,
-      first,
-      self._fingerprint,
-    )
-    return sealed.numpy().tolist()
+  def shapes(self, chains: list[bytes]) -> np.ndarray:
+    """What chains hold, from their checked headers, without decoding them.
 
-  def _decode_runs(self, opened: chain.Opened) -> list[tf.Tensor]:
-    """Decodes neighbours of equal count together."""
-    shapes = tf.concat(
-      [opened.images[:, tf.newaxis], opened.grid, opened.group[:, tf.newaxis]],
-      axis=1,
-    ).numpy()
-    parts, start = [], 0
-    while start < len(shapes):
-      stop = start + 1
-      while (
-        stop < len(shapes)
-        and stop - start < self._parallel
-        and (shapes[stop] == shapes[start]).all()
-      ):
-        stop += 1
-      images, height, width, group = shapes[start]
-      planes, left = self._coder.decode(
-        opened.messages[start:stop], images, [height, width], group
+    Args:
+      chains: as for `decompress`.
+
+    Returns:
+      int [chains, 3]: images, height and width of the grid of each.
+
+    Raises:
+      UserError: as `decompress`.
+    """
+    try:
+      opened = chain.open_chains(
+        _strings(chains), self._planes, self._fingerprints
       )
-      chain.check_seed(left, opened.seed[start:stop])
-      shape = tf.concat([[-1], tf.shape(planes)[2:]], axis=0)
-      parts.append(tf.reshape(planes, shape))
-      start = stop
-    return parts
+    except (tf.errors.InvalidArgumentError, tf.errors.DataLossError) as error:
+      raise as_user_error(error) from error
+    return np.column_stack([opened.images, opened.grid])
+
+  @tf.function(input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2)
+  def encode_chains(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
+    """Codes, int32 [n, h, w, depth] of each level, to string [chains]."""
+    with tf.device("/CPU:0"):  # See `decode_chains`.
+      planes = self._to_planes(top, bottom)
+      count = tf.shape(planes)[0]
+      size = tf.clip_by_value(count, 1, self._chain_images)
+      full = count // size
+      shape = tf.shape(planes)[1:]
+
+      def body(start, chains):
+        stop = tf.minimum(start + self._parallel, full)
+        block = planes[start * size : stop * size]
+        block = tf.reshape(block, tf.concat([[stop - start, size], shape], 0))
+        return stop, tf.concat([chains, self._seal(block, start)], axis=0)
+
+      _, chains = tf.while_loop(
+        lambda start, _: start < full,
+        body,
+        [0, tf.constant([], tf.string)],
+        shape_invariants=[tf.TensorShape([]), tf.TensorShape([None])],
+      )
+
+      def with_rest():
+        rest = planes[tf.newaxis, full * size :]
+        return tf.concat([chains, self._seal(rest, full)], axis=0)
+
+      return tf.cond(full * size < count, with_rest, lambda: chains)
+
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+  def decode_chains(self, chains: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """String [chains] to codes, int32 [n, h, w, depth] of each level.
+
+    Raises:
+      tf.errors.InvalidArgumentError: see `as_user_error`.
+    """
+    # Other devices may convolve by transforms, whose sums are not exact.
+    with tf.device("/CPU:0"):
+      opened = chain.open_chains(chains, self._planes, self._fingerprints)
+      planes = self._decode_all(opened)
+      return planes_module.from_planes(planes, *self._depths)
+
+  @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+  def decode_chain(self, string: tf.Tensor) -> tf.Tensor:
+    """One chain to its planes, int32 [n, h, w, planes]; see `planes`."""
+    with tf.device("/CPU:0"):
+      opened = chain.open_chains(
+        string[tf.newaxis], self._planes, self._fingerprints
+      )
+      return self._decode_all(opened)
+
+  def _to_planes(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
+    """Checks codes and makes planes of them, int32 [n, h, w, planes]."""
+    sizes = [tf.shape(level) for level in (top, bottom)]
+    wanted = tf.concat(
+      [sizes[0][:1], 2 * sizes[0][1:3], self._depths[1:]], axis=0
+    )
+    fits = tf.reduce_all(sizes[1] == wanted) & (sizes[0][3] == self._depths[0])
+    fits &= tf.reduce_all(sizes[0][1:3] > 0)
+    checks = [
+      tf.debugging.Assert(
+        fits,
+        ["the codes have shapes that do not belong together or to this model"],
+      ),
+      tf.debugging.Assert(
+        tf.reduce_all(sizes[0][1:3] < 1 << 16),
+        ["the images are too large: a side has at most 524280 pixels"],
+      ),
+    ]
+    with tf.control_dependencies(checks):
+      shape = [None, None, None]
+      return planes_module.to_planes(
+        tf.ensure_shape(top, [*shape, self._depths[0]]),
+        tf.ensure_shape(bottom, [*shape, self._depths[1]]),
+      )
+
+  def _seal(self, planes: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """Codes int32 [chains, images, h, w, planes]: string [chains]."""
+
+    def coded(model):
+      messages, seed = self._coders[model].encode(planes, self._group)
+      return chain.seal(
+        messages,
+        seed,
+        tf.shape(planes)[1:],
+        self._group,
+        first,
+        self._fingerprints[model],
+      )
+
+    places = tf.shape(planes)[2] * tf.shape(planes)[3]
+    if len(self._coders) == 1:
+      return coded(0)
+    plain = coded(1)
+
+    def shorter():
+      strings = coded(0)
+      is_shorter = tf.strings.length(plain) < tf.strings.length(strings)
+      return tf.where(is_shorter, plain, strings)
+
+    return tf.cond(places > _LARGEST_GRID, lambda: plain, shorter)
+
+  def _decode_all(self, opened: chain.Opened) -> tf.Tensor:
+    """All planes, int32 [n, h, w, planes]; neighbours that are alike at once.
+
+    Chains side by side must have the same number of images and the same coder.
+    """
+    column = [opened.images, opened.group, opened.model]
+    kinds = tf.concat([tf.stack(column, axis=1), opened.grid], axis=1)
+    count = tf.shape(kinds)[0]
+    # Without chains there is no grid; with them, all have the same.
+    grid = tf.reduce_max(tf.concat([opened.grid, [[0, 0]]], axis=0), axis=0)
+    parts = tf.TensorArray(
+      tf.int32, 1, True, infer_shape=False, element_shape=[None] * 4
+    )
+    nothing = tf.zeros([0, grid[0], grid[1], self._planes], tf.int32)
+
+    def body(start, parts):
+      kind = kinds[start]
+      alike = tf.reduce_all(
+        kinds[start : start + self._parallel] == kind, axis=1
+      )
+      run = tf.reduce_sum(tf.math.cumprod(tf.cast(alike, tf.int32)))
+      stop = start + run
+      planes, left = self._decode(kind[2], opened.messages[start:stop], kind)
+      with tf.control_dependencies(
+        [chain.check_seed(left, opened.seed[start:stop])]
+      ):
+        shape = tf.concat([[-1], tf.shape(planes)[2:]], axis=0)
+        planes = tf.reshape(planes, shape)
+      return stop, parts.write(parts.size(), planes)
+
+    _, parts = tf.while_loop(
+      lambda start, _: start < count, body, [0, parts.write(0, nothing)]
+    )
+    planes = parts.concat()
+    return tf.ensure_shape(planes, [None, None, None, self._planes])
+
+  def _decode(self, model, messages, kind):
+    """Decodes with the coder of that number; see `Coder.decode`."""
+    images, group, grid = kind[0], kind[1], kind[3:]
+    branches = [
+      lambda coder=coder: coder.decode(messages, images, grid, group)
+      for coder in self._coders
+    ]
+    if len(branches) == 1:
+      return branches[0]()
+    return tf.cond(model == 0, *branches)
 
 
-def _sentence(error: tf.errors.OpError) -> str:
+def as_user_error(error: tf.errors.OpError) -> UserError:
   """The sentence that an assertion was given, out of TensorFlow's wording."""
-  found = re.search(r"(a chain|a message|per-position) [^'\n]*", error.message)
+  found = re.search(
+    r"(a chain|a message|per-position|the codes|the images|this is no|the "
+    r"string) [^'\n]*",
+    error.message,
+  )
   if found:
-    return found.group()
-  return f"the chains cannot be decoded ({error.message.splitlines()[0]})"
+    return UserError(f"{found.group().rstrip('.')}.")
+  first = error.message.splitlines()[0]
+  return UserError(f"the chains cannot be decoded ({first}).")
+
+
+def _strings(chains: list[bytes]) -> tf.Tensor:
+  return tf.constant(chains, tf.string, [len(chains)])

@@ -40,6 +40,11 @@ class StaticCoder:
     del group  # There is nothing to read back, so no groups.
     shape = tf.shape(planes)
     value = tf.reshape(planes, [shape[0], -1])
+    # The coder does not look: a symbol beyond its table would be written wrong.
+    in_range = (value >= 0) & (value < self.tables.shape[-1] - 1)
+    tf.debugging.Assert(
+      tf.reduce_all(in_range), ["the codes have numbers outside the codebook"]
+    )
     index = self._index(shape)
     strings = range_coder.encode(index, value, self._lookup)
     return strings, tf.zeros([shape[0]], tf.int32)

@@ -12,11 +12,12 @@ the rounded model; `from_bytes(to_bytes(model))` has exactly its weights.
 from __future__ import annotations
 
 import numpy as np
+import tensorflow as tf
 
 from ibdrr_tf.codec import model_file
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 
-__all__ = ["from_bytes", "round_weights", "to_bytes"]
+__all__ = ["from_bytes", "round_weights", "stored_levels", "to_bytes"]
 
 _MAGIC = b"IBVQ"
 _VERSION = 1
@@ -55,9 +56,37 @@ def _dequantize(
   levels: np.ndarray, scales: np.ndarray, axis: int
 ) -> np.ndarray:
   """The inverse of `_quantize`, float32, the same on every machine."""
-  others = tuple(a for a in range(levels.ndim) if a != axis)
-  step = np.expand_dims(scales.astype(np.float32) / _SCALE_UNIT, others)
-  return levels.astype(np.float32) * step
+  return levels.astype(np.float32) * _step(scales, axis, levels.ndim)
+
+
+def stored_levels(
+  model: HierarchicalVQVAE,
+) -> list[tuple[tf.Variable, np.ndarray, np.ndarray]]:
+  """What is stored of each weight, as integers and their scales.
+
+  Args:
+    model: a rounded one.
+
+  Returns:
+    For each variable, its values (int8; float16 for a bias) and the float32
+    scale that they are to be multiplied with, by broadcasting. The product is
+    exactly the variable.
+  """
+  result = []
+  for variable, axis in model.stored_variables():
+    value = variable.numpy()
+    if axis is None:
+      result.append((variable, _to_half(value), np.float32(1.0)))
+      continue
+    levels, scales = _quantize(value, axis)
+    result.append((variable, levels, _step(scales, axis, value.ndim)))
+  return result
+
+
+def _step(scales: np.ndarray, axis: int, rank: int) -> np.ndarray:
+  """Scales, float16, as float32 that broadcast along the other axes."""
+  others = tuple(a for a in range(rank) if a != axis)
+  return np.expand_dims(scales.astype(np.float32) / _SCALE_UNIT, others)
 
 
 def _to_half(values: np.ndarray) -> np.ndarray:

@@ -2,8 +2,10 @@
 
 from ibdrr_tf.codec_training.lossless import (
   BITSWAP_FILE,
+  STATIC_FILE,
   encode_all,
   load_code_codec,
+  store_static,
   train_bit_swap,
 )
 from ibdrr_tf.codec_training.lossy import (
@@ -17,12 +19,14 @@ from ibdrr_tf.codec_training.lossy import (
 
 __all__ = [
   "BITSWAP_FILE",
+  "STATIC_FILE",
   "VQVAE_FILE",
   "encode_all",
   "evaluate_vqvae",
   "load_code_codec",
   "load_vqvae",
   "reconstruct",
+  "store_static",
   "store_vqvae",
   "train_bit_swap",
   "train_vqvae",

@@ -7,18 +7,25 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files, training
-from ibdrr_tf.codec import bit_swap_file, code_tree, model_file
+from ibdrr_tf.codec import bit_swap_file, code_tree, model_file, static
 from ibdrr_tf.codec import planes as planes_module
 from ibdrr_tf.codec.bit_swap import BitSwap
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec.pretrained import BITSWAP_FILE, STATIC_FILE
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.errors import UserError
 
-__all__ = ["BITSWAP_FILE", "encode_all", "load_code_codec", "train_bit_swap"]
+__all__ = [
+  "BITSWAP_FILE",
+  "STATIC_FILE",
+  "encode_all",
+  "load_code_codec",
+  "store_static",
+  "train_bit_swap",
+]
 
-BITSWAP_FILE = "bitswap.ibbs"
 _BITSWAP_STREAM = 1 << 21
 _BATCH = 250
 # Every how many-th image is held out to see whether the loss still falls.
@@ -102,6 +109,33 @@ def train_bit_swap(
   with files.replaced(folder / BITSWAP_FILE) as beside:
     beside.write_bytes(data)
   return bit_swap_file.from_bytes(data)
+
+
+def store_static(
+  vqvae: HierarchicalVQVAE,
+  codes: tuple[np.ndarray, np.ndarray],
+  folder: pathlib.Path,
+) -> None:
+  """Counts codes, and stores the tables for chains of few images.
+
+  Args:
+    vqvae: whose codes they are.
+    codes: top and bottom, int [n, h, w, depth].
+    folder: gets `static.ibst`.
+  """
+  shape = vqvae.get_config()
+  planes = planes_module.to_planes(
+    *(tf.constant(level, tf.int32) for level in codes)
+  ).numpy()
+  coder = static.count_tables(
+    planes,
+    shape["codebook_size"],
+    shape["top_depth"],
+    shape["bottom_depth"],
+    per_position=False,
+  )
+  with files.replaced(folder / STATIC_FILE) as beside:
+    beside.write_bytes(coder.to_bytes())
 
 
 def load_code_codec(folder: str | pathlib.Path, **options: int) -> CodeCodec:

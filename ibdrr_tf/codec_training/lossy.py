@@ -10,6 +10,7 @@ import tensorflow as tf
 from ibdrr_tf import files, training
 from ibdrr_tf.classifiers.perception import feature_distance
 from ibdrr_tf.codec import weights
+from ibdrr_tf.codec.pretrained import VQVAE_FILE
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.scenario import Scenario
@@ -27,7 +28,6 @@ __all__ = [
   "train_vqvae",
 ]
 
-VQVAE_FILE = "vqvae.ibvq"
 # The training set's seed has a path of its own: phases use (phase, purpose).
 _VQVAE_STREAM = 1 << 20
 _PICTURES = 12

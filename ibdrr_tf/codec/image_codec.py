@@ -1,0 +1,368 @@
+"""Both stages in one: images to a byte string and back.
+
+    images ─► VQ-VAE ─► codes ─► Bit-Swap ─► chains ─► one string
+
+Everything is a `tf.function` with a signature, and all that the functions need
+is in the module, so `tf.saved_model.save` makes a codec of it that works
+without this package. The string is
+
+    magic "IBDI" | version u8 | fingerprint of the VQ-VAE, 8 bytes | images u32
+    | height u32 | width u32 | chains u32 | bytes of each chain u32
+    | checksum of all this, 8 bytes | chains (see `chain`)
+
+with big-endian numbers. Codes come back exactly, on every machine; the images
+made from them may differ in the last bit of a pixel where floats do.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+
+import tensorflow as tf
+
+from ibdrr_tf.codec import message, model_file, packed, pretrained, vqvae
+from ibdrr_tf.codec.bit_swap import BitSwap
+from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec.message import from_number, to_number
+from ibdrr_tf.codec.static import StaticCoder
+from ibdrr_tf.errors import UserError
+
+__all__ = ["ImageCodec", "export", "load_image_codec"]
+
+_MAGIC = b"IBDI"
+_VERSION = 1
+_NUMBERS = 4
+_PREFIX = len(_MAGIC) + 1 + 8 + 4 * _NUMBERS
+_CHECKSUM = 8
+# The VQ-VAE takes as many images at once as have so many pixels together.
+_BATCH_PIXELS = 1 << 18
+
+
+class ImageCodec(tf.Module):
+  """The codec of a folder.
+
+  Usage:
+
+  >>> codec = load_image_codec("runs/codec")
+  >>> string = codec.compress(images)     # uint8 [n, h, w, 3], any size
+  >>> codec.decompress(string)            # uint8 [n, h, w, 3]
+  >>> tf.saved_model.save(codec, "codec")
+
+  Args:
+    vqvae_data: the stored VQ-VAE.
+    bitswap_data: the stored Bit-Swap model.
+    static_data: the stored static tables, or b"": chains are then coded with
+      Bit-Swap alone.
+    options: of `CodeCodec`.
+
+  Attributes:
+    fingerprint: of the VQ-VAE, eight bytes.
+    codes: the lossless stage, a `CodeCodec`.
+    depths: stages of the top and of the bottom level.
+  """
+
+  def __init__(
+    self,
+    vqvae_data: bytes,
+    bitswap_data: bytes,
+    static_data: bytes = b"",
+    **options: int,
+  ):
+    super().__init__()
+    model, vqvae_weights = packed.load_vqvae(vqvae_data)
+    bit_swap_model, bit_swap_weights = packed.load_bit_swap(bitswap_data)
+    shape = bit_swap_model.get_config()
+    own = model.get_config()
+    depths = tuple(shape[f"{level}_depth"] for level in ("top", "bottom"))
+    if depths != (own["top_depth"], own["bottom_depth"]):
+      raise UserError(
+        f"the codec's models do not belong together: Bit-Swap has depths "
+        f"{depths}, the VQ-VAE {own['top_depth'], own['bottom_depth']}."
+      )
+    static = None
+    if static_data:
+      fingerprint = model_file.fingerprint(static_data)
+      static = (StaticCoder.from_bytes(static_data), fingerprint)
+    self.fingerprint = model_file.fingerprint(vqvae_data)
+    self.depths = depths
+    # Functions refer to these; the Keras models themselves are not exported.
+    self._weights = [*vqvae_weights, *bit_swap_weights]
+    self._parts = _Untracked(
+      model,
+      CodeCodec(
+        BitSwap(bit_swap_model),
+        model_file.fingerprint(bitswap_data),
+        *depths,
+        static=static,
+        **options,
+      ),
+    )
+
+  @property
+  def codes(self) -> CodeCodec:
+    """The lossless stage."""
+    return self._parts.codes
+
+  @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)])
+  def encode(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images to codes.
+
+    Args:
+      images: uint8 [n, h, w, 3].
+
+    Returns:
+      top, int32 [n, ceil(h/8), ceil(w/8), depth], and bottom, int32
+      [n, 2·ceil(h/8), 2·ceil(w/8), depth].
+    """
+    size = tf.shape(images)
+    with tf.control_dependencies(
+      [
+        tf.debugging.Assert(
+          tf.reduce_all(size[1:3] > 0), ["the images have no pixels"]
+        )
+      ]
+    ):
+      images = tf.identity(images)
+    return _in_batches(
+      self._parts.vqvae.encode, [images], size[1] * size[2], [tf.int32] * 2
+    )
+
+  @tf.function(input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2)
+  def decode(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
+    """Codes to uint8 images of the padded size; crop with `[:, :h, :w]`."""
+    books = zip((top, bottom), self.depths, strict=True)
+    top, bottom = (
+      tf.ensure_shape(level, [None, None, None, depth])
+      for level, depth in books
+    )
+    size = tf.shape(bottom)
+    (images,) = _in_batches(
+      lambda *codes: [self._parts.vqvae.decode(*codes)],
+      [top, bottom],
+      16 * size[1] * size[2],
+      [tf.uint8],
+    )
+    return tf.ensure_shape(images, [None, None, None, 3])
+
+  @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)])
+  def compress(self, images: tf.Tensor) -> tf.Tensor:
+    """Images, uint8 [n, h, w, 3], to a string []."""
+    chains = self.codes.encode_chains(*self.encode(images))
+    lengths = tf.strings.length(chains)
+    numbers = tf.concat([tf.shape(images)[:3], tf.shape(chains), lengths], 0)
+    header = tf.strings.join(
+      [
+        tf.constant(_MAGIC + bytes([_VERSION]) + self.fingerprint),
+        tf.strings.reduce_join(from_number(tf.cast(numbers, tf.int64), 4)),
+      ]
+    )
+    body = tf.strings.reduce_join(chains)
+    return tf.strings.join([header, _checksum(header), body])
+
+  @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+  def decompress(self, string: tf.Tensor) -> tf.Tensor:
+    """The inverse of `compress`, as far as the codes allow."""
+    size, top, bottom = self._open(string)
+    return self.decode(top, bottom)[:, : size[1], : size[2]]
+
+  @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+  def decompress_codes(self, string: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The codes in a string: exactly those that `encode` gave."""
+    return self._open(string)[1:]
+
+  def _open(self, string: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Checks a string; gives size, int32 [3], and the codes in it."""
+    length = tf.strings.length(string)
+    start = tf.strings.substr(string, 0, tf.minimum(length, _PREFIX))
+    with tf.control_dependencies(self._prefix_checks(start)):
+      start = tf.identity(start)
+    numbers = _read_numbers(
+      tf.strings.substr(start, _PREFIX - 4 * _NUMBERS, 4 * _NUMBERS)
+    )
+    end = _PREFIX + 4 * numbers[3]
+    damaged = "the string is damaged: restore it from a copy"
+    with tf.control_dependencies(
+      [
+        tf.debugging.Assert(
+          (numbers[3] <= tf.cast(length, tf.int64))
+          & (end + _CHECKSUM <= tf.cast(length, tf.int64)),
+          [damaged],
+        )
+      ]
+    ):
+      end = tf.cast(tf.identity(end), tf.int32)
+    header = tf.strings.substr(string, 0, end)
+    stored = tf.strings.substr(string, end, _CHECKSUM)
+    with tf.control_dependencies(
+      [tf.debugging.Assert(tf.equal(stored, _checksum(header)), [damaged])]
+    ):
+      lengths = _read_numbers(tf.strings.substr(header, _PREFIX, end - _PREFIX))
+    ends = tf.cast(end + _CHECKSUM, tf.int64) + tf.cumsum(lengths)
+    whole = tf.concat([[end + _CHECKSUM], tf.cast(ends, tf.int32)], axis=0)
+    with tf.control_dependencies(
+      [tf.debugging.Assert(tf.equal(whole[-1], length), [damaged])]
+    ):
+      starts = tf.identity(whole[:-1])
+    chains = tf.strings.substr(
+      tf.fill(tf.shape(starts), string), starts, tf.cast(lengths, tf.int32)
+    )
+    top, bottom = self.codes.decode_chains(chains)
+    size = tf.cast(numbers[:3], tf.int32)
+    grid = -(-size[1:] // vqvae.STRIDE)
+    # No chain, no grid: the codes of no images have none either.
+    want = tf.concat([size[:1], tf.where(size[0] > 0, grid, 0)], axis=0)
+    with tf.control_dependencies(
+      [
+        tf.debugging.Assert(
+          tf.reduce_all(tf.equal(tf.shape(top)[:3], want)), [damaged]
+        )
+      ]
+    ):
+      # Given back with the grid of the images, so that none have a size too.
+      shapes = [
+        tf.concat([size[:1], factor * grid, [depth]], axis=0)
+        for factor, depth in zip((1, 2), self.depths, strict=True)
+      ]
+      return size, tf.reshape(top, shapes[0]), tf.reshape(bottom, shapes[1])
+
+  def _prefix_checks(self, start: tf.Tensor) -> list[tf.Operation]:
+    """Says what a string is, if it is not one of this codec."""
+    mark = len(_MAGIC)
+    filled = tf.strings.join([start, tf.constant(b"\0" * _PREFIX)])
+    version = to_number(tf.strings.substr(filled, mark, 1)[tf.newaxis], 1)[0]
+    conditions = (
+      (
+        tf.equal(tf.strings.substr(filled, 0, mark), _MAGIC),
+        "this is no string of compressed images: give what compress returned",
+      ),
+      (
+        version <= _VERSION,
+        "the string has a newer format than this codec reads: update it",
+      ),
+      (
+        tf.equal(tf.strings.length(start), _PREFIX),
+        "the string is cut off: it is shorter than its header",
+      ),
+      (
+        tf.equal(tf.strings.substr(filled, mark + 1, 8), self.fingerprint),
+        "the string was written with another VQ-VAE: use the codec that wrote "
+        "it",
+      ),
+    )
+    checks = []
+    for condition, sentence in conditions:
+      with tf.control_dependencies(checks):
+        checks.append(tf.debugging.Assert(condition, [sentence]))
+    return checks
+
+
+class _Untracked:
+  """Holds what is not to be exported with a module."""
+
+  def __init__(self, model: vqvae.HierarchicalVQVAE, codes: CodeCodec):
+    self.vqvae = model
+    self.codes = codes
+
+
+def load_image_codec(folder: str | pathlib.Path, **options: int) -> ImageCodec:
+  """Loads the codec of a folder.
+
+  Args:
+    folder: with both stages; where it has no static tables (`static.ibst`),
+      chains are coded with Bit-Swap alone.
+    options: of `CodeCodec`.
+  """
+  folder = pathlib.Path(folder)
+  pretrained.check_folder(folder)
+  tables = folder / pretrained.STATIC_FILE
+  return ImageCodec(
+    (folder / pretrained.VQVAE_FILE).read_bytes(),
+    (folder / pretrained.BITSWAP_FILE).read_bytes(),
+    tables.read_bytes() if tables.is_file() else b"",
+    **options,
+  )
+
+
+def export(codec: ImageCodec, path: str | os.PathLike[str]) -> None:
+  """Writes a codec as a SavedModel, wholly or not at all.
+
+  It needs `import tensorflow_compression` to be loaded, and nothing of this
+  package.
+
+  Args:
+    codec: which one.
+    path: a folder that is not there yet, or an empty one, or an older export
+      to replace.
+  """
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+  try:
+    # Nobody differentiates a codec; gradients would be half of the graph.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(codec, str(beside), options=options)
+    if (path / "saved_model.pb").is_file():
+      shutil.rmtree(path)
+    os.replace(beside, path)
+  finally:
+    shutil.rmtree(beside, ignore_errors=True)
+
+
+def _in_batches(function, arguments, pixels, dtypes):
+  """Calls a function of images, not on all at once, and joins the results.
+
+  Args:
+    function: of tensors [n, …] to tensors [n, …].
+    arguments: its tensors.
+    pixels: int32 [], of one image.
+    dtypes: of the results, each of which has four axes.
+  """
+  count = tf.shape(arguments[0])[0]
+  size = tf.maximum(1, _BATCH_PIXELS // tf.maximum(1, pixels))
+  # Not every kernel takes an empty batch: no images are one that is cut off
+  # again, so that the result has the right size.
+  calls = tf.maximum(1, -(-count // size))
+  arguments = [
+    tf.cond(
+      count > 0,
+      lambda value=value: value,
+      lambda value=value: tf.zeros(
+        tf.concat([[1], tf.shape(value)[1:]], axis=0), value.dtype
+      ),
+    )
+    for value in arguments
+  ]
+  parts = [
+    tf.TensorArray(dtype, calls, infer_shape=False, element_shape=[None] * 4)
+    for dtype in dtypes
+  ]
+
+  def body(number, parts):
+    start = number * size
+    results = function(*(value[start : start + size] for value in arguments))
+    written = [
+      part.write(number, result)
+      for part, result in zip(parts, results, strict=True)
+    ]
+    return number + 1, written
+
+  _, parts = tf.while_loop(
+    lambda number, _: number < calls, body, [0, parts], parallel_iterations=1
+  )
+  return tuple(part.concat()[:count] for part in parts)
+
+
+def _read_numbers(string: tf.Tensor) -> tf.Tensor:
+  """A string [] of big-endian u32 to int64 [numbers]."""
+  count = tf.strings.length(string) // 4
+  starts = 4 * tf.range(count)
+  pieces = tf.strings.substr(
+    tf.fill([count], string), starts, tf.fill([count], 4)
+  )
+  return to_number(pieces, 4)
+
+
+def _checksum(header: tf.Tensor) -> tf.Tensor:
+  return message.join_bytes(tf.fingerprint(header[tf.newaxis]))[0]

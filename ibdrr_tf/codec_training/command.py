@@ -1,0 +1,143 @@
+"""The command `train`: both stages of a codec, trained and stored."""
+
+import pathlib
+import time
+
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf import codec_training, distribution
+from ibdrr_tf import config as configs
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.images import open_images
+from ibdrr_tf.data.load import fingerprint, load_data
+from ibdrr_tf.data.resize import resize_and_crop
+from ibdrr_tf.data.scenario import Scenario
+from ibdrr_tf.data.source import Source, in_memory
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.evaluation import report
+from ibdrr_tf.methods import METHODS
+from ibdrr_tf.workdir import open_workdir
+
+__all__ = ["train"]
+
+# Every how many-th image of a pile is kept for testing.
+_TEST = 20
+
+
+def train(config: ml_collections.ConfigDict, images: str, output: str) -> None:
+  """Trains a codec; a training that was interrupted goes on.
+
+  Args:
+    config: `vqvae` and `bitswap` are the recipes, the rest says which data.
+    images: a folder of image files or a `.npy` array to train on; "" trains on
+      the base classes of the config's data set.
+    output: the codec's folder.
+  """
+  configs.validate(config, tuple(METHODS))
+  if images and config.vqvae.feature_weight:
+    raise UserError(
+      "a classifier of the base classes needs labels, which images without a "
+      "data set have not: leave out --config.vqvae.feature_weight."
+    )
+  if images:
+    data = _unlabelled(images, config.data.image_size)
+  else:
+    data = load_data(config)
+  _train(config, *data, output)
+
+
+def _unlabelled(path: str, image_size: int) -> tuple[Source, Scenario]:
+  """Makes a data set of images without labels: one class, one phase."""
+  pile = open_images(path)
+  if not image_size and len(set(pile.sizes)) > 1:
+    raise UserError(
+      f"the images of {path} have different sizes: set "
+      f"--config.data.image_size to bring them to one."
+    )
+  pixels = [pile.read(number) for number in range(len(pile.sizes))]
+  if image_size:
+    pixels = [resize_and_crop(image, image_size).numpy() for image in pixels]
+  if len(pixels) < _TEST:
+    raise UserError(
+      f"{path} holds {len(pixels)} images: give at least {_TEST} to train on."
+    )
+  pixels = np.stack(pixels)
+  is_test = np.arange(len(pixels)) % _TEST == _TEST - 1
+  train, test = (
+    in_memory(part, np.zeros(len(part)))
+    for part in (pixels[~is_test], pixels[is_test])
+  )
+  return Source("images", ("image",), train, test), Scenario((0,), (1,))
+
+
+def _train(
+  config: ml_collections.ConfigDict,
+  source: Source,
+  scenario: Scenario,
+  output: str,
+) -> None:
+  strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
+  folder = open_workdir(
+    output, config, resume=True, data=fingerprint(source)
+  ).path
+  tf.config.experimental.enable_op_determinism()
+  started = time.perf_counter()
+  model = codec_training.train_vqvae(config, source, scenario, folder, strategy)
+  unseen = range(scenario.boundaries[0], scenario.boundaries[-1])
+  test = {"base": stream.select(source.test, scenario, scenario.new_labels(0))}
+  if unseen:
+    test["unseen"] = stream.select(source.test, scenario, unseen)
+  last = list(test)[-1]
+  before = codec_training.evaluate_vqvae(model, test[last])
+  base = stream.select(source.train, scenario, scenario.new_labels(0))
+  codec_training.store_vqvae(model, base, folder)
+  _print_stored(folder / codec_training.VQVAE_FILE, started)
+  for title, examples in test.items():
+    quality = codec_training.evaluate_vqvae(model, examples)
+    print(
+      f"test images of {title} classes: {quality['psnr']:.2f} dB PSNR, "
+      f"perplexity {quality['top_perplexity']:.0f} (top), "
+      f"{quality['bottom_perplexity']:.0f} (bottom)",
+      flush=True,
+    )
+  print(f"before rounding, {last} classes: {before['psnr']:.2f} dB")
+  codes = codec_training.encode_all(model, base)
+  started = time.perf_counter()
+  codec_training.train_bit_swap(config, model, codes, folder, strategy)
+  codec_training.store_static(model, codes, folder)
+  _print_stored(folder / codec_training.BITSWAP_FILE, started)
+  everything = stream.select(
+    source.train, scenario, scenario.seen_labels(scenario.phases[-1])
+  )
+  _print_rate(folder, codec_training.encode_all(model, everything))
+
+
+def _print_stored(path: pathlib.Path, started: float) -> None:
+  seconds = time.perf_counter() - started
+  size = report.megabytes(path.stat().st_size)
+  print(f"{path}: {size} MB, {seconds:.0f} s", flush=True)
+
+
+def _print_rate(
+  folder: pathlib.Path, codes: tuple[np.ndarray, np.ndarray]
+) -> None:
+  """Compresses codes, checks that they come back, and says what it took."""
+  codec = codec_training.load_code_codec(folder)
+  started = time.perf_counter()
+  chains = codec.compress(*codes)
+  encoded = time.perf_counter()
+  back = codec.decompress(chains)
+  ended = time.perf_counter()
+  if not all(np.array_equal(a, b) for a, b in zip(codes, back, strict=True)):
+    raise RuntimeError("decoded codes differ from what was encoded")
+  payload = sum(len(chain) for chain in chains)
+  count = sum(level.size for level in codes)
+  images = len(codes[0])
+  print(
+    f"all {images} training images: {report.megabytes(payload)} MB, "
+    f"{8 * payload / count:.3f} bits a code, headers and initial bits "
+    f"included; encoded {images / (encoded - started):.0f} and decoded "
+    f"{images / (ended - encoded):.0f} images/s"
+  )
