@@ -300,9 +300,7 @@ def export(codec: ImageCodec, path: str | os.PathLike[str]) -> None:
   path.parent.mkdir(parents=True, exist_ok=True)
   beside = path.with_name(f".{path.name}.{os.getpid()}.part")
   try:
-    # Nobody differentiates a codec; gradients would be half of the graph.
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(codec, str(beside), options=options)
+    tf.saved_model.save(codec, str(beside))
     if (path / "saved_model.pb").is_file():
       shutil.rmtree(path)
     os.replace(beside, path)
