@@ -21,7 +21,14 @@ from ibdrr_tf.codec import pretrained
 from ibdrr_tf.data import images as image_files
 from ibdrr_tf.errors import UserError
 
-__all__ = ["compress", "decompress", "export", "info"]
+__all__ = [
+  "compress",
+  "decoded_images",
+  "decompress",
+  "export",
+  "info",
+  "open_groups",
+]
 
 # Images that are read and encoded together have so many pixels at most.
 _BATCH_PIXELS = 1 << 20
@@ -91,11 +98,11 @@ def decompress(
     names = _png_names(archive)
     _refuse_folder(pathlib.Path(output), names, force)
   coder = _load(folder)
-  opened = _open_groups(archive, coder, source)
+  opened = open_groups(archive, coder, source)
   if codes:
     _write_codes(output, _codes_by_key(archive, opened, coder))
     return
-  pairs = _decoded(archive, opened, coder)
+  pairs = decoded_images(archive, opened, coder)
   if to_folder:
     for number, image in pairs:
       buffer = io.BytesIO()
@@ -143,10 +150,10 @@ def info(source: str, originals: str, codec: str) -> None:
   }
   if pile is not None:
     coder = _load(folder)
-    opened = _open_groups(archive, coder, source)
+    opened = open_groups(archive, coder, source)
     values = [
       _psnr(pile.read(number), image)
-      for number, image in _decoded(archive, opened, coder)
+      for number, image in decoded_images(archive, opened, coder)
     ]
     rows["PSNR"] = f"{np.mean(values):.2f} dB, the mean over images"
   for name, value in rows.items():
@@ -204,7 +211,7 @@ def _padded(
   return np.stack(result)
 
 
-def _open_groups(
+def open_groups(
   archive: archives.Archive, coder: Any, source: str
 ) -> list[tuple[archives.Group, tuple[bytes, ...]]]:
   """Checks that an archive is this codec's and holds what it says."""
@@ -227,7 +234,7 @@ def _open_groups(
   return opened
 
 
-def _decoded(
+def decoded_images(
   archive: archives.Archive,
   opened: list[tuple[archives.Group, tuple[bytes, ...]]],
   coder: Any,

@@ -1,0 +1,187 @@
+"""Archives: what goes in comes out, and nothing else ever does."""
+
+import hashlib
+import resource
+import struct
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ibdrr_tf.codec import archive, commands
+from ibdrr_tf.errors import UserError
+
+SIZES = ((33, 47), (16, 16), (40, 48), (16, 16), (9, 300))
+
+
+def make(names=("a.jpg", "b/c.png", "b/ü.png", "d.png", "e.webp")):
+  groups = archive.group_by_grid(SIZES)
+  chains = tuple((bytes([7 + k]) * (20 + k), b"x" * 3) for k in range(3))
+  assert len(groups) == 3
+  return archive.Archive(b"12345678", (1, 2), SIZES, names, chains)
+
+
+def reseal(data):
+  """Puts the checksum of the whole file right after a change."""
+  return data[:-8] + hashlib.sha256(data[:-8]).digest()[:8]
+
+
+def test_groups_are_by_padded_size_and_in_order():
+  groups = archive.group_by_grid(SIZES)
+  assert [group.grid for group in groups] == [(5, 6), (2, 2), (2, 38)]
+  assert [group.members for group in groups] == [(0, 2), (1, 3), (4,)]
+
+
+@pytest.mark.parametrize("names", [None, make().names])
+def test_all_comes_back(names):
+  original = make(names)
+  back = archive.unpack(archive.pack(original), "x")
+  assert back == original
+  # 2 levels of depth 1 and 2 on (5·6)·2 + (2·2)·2 + 2·38 places.
+  assert back.codes == (60 + 8 + 76) * (1 + 4 * 2)
+  assert back.pixels == 33 * 47 + 2 * 256 + 40 * 48 + 9 * 300
+
+
+def test_thousands_of_equal_images_need_few_bytes():
+  many = archive.Archive(
+    b"12345678", (1, 1), ((32, 32),) * 10_000, None, ((b"c" * 50,),)
+  )
+  assert len(archive.pack(many)) < 50 + 200
+
+
+@pytest.mark.parametrize(
+  ("damage", "part"),
+  [
+    (lambda d: b"PK\3\4" + d, "does not begin with IBDRR"),
+    (lambda d: b"", "does not begin with IBDRR"),
+    (lambda d: b"IBDRR", "cut off"),
+    (lambda d: d[:5] + b"\x02" + d[6:], "version 2"),
+    (lambda d: d[: len(d) // 2], "cut off"),
+    (lambda d: d[:-1], "cut off"),
+    (lambda d: d + b"\0", "damaged"),
+  ],
+)
+def test_bad_files_get_one_sentence(damage, part):
+  with pytest.raises(UserError, match=part) as error:
+    archive.unpack(damage(archive.pack(make())), "f.ibdrr")
+  assert str(error.value).startswith("f.ibdrr ")
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["../up.png", "/root.png", "a/../../b", ""])
+def test_names_cannot_leave_the_folder(name):
+  data = archive.pack(make(("a", "b", "c", "d", name)))
+  with pytest.raises(UserError, match="damaged"):
+    archive.unpack(data, "x")
+
+
+def test_declared_sizes_are_checked_before_they_are_used():
+  """A forged index may ask for anything; it gets a sentence, not memory."""
+  data = archive.pack(make())
+  prefix = struct.Struct("<5sB8sII")
+  _, _, print_, packed, _ = prefix.unpack_from(data)
+  huge = prefix.pack(b"IBDRR", 1, print_, packed, 0xFFFFFFFF)
+  index = data[prefix.size + 8 : prefix.size + 8 + packed]
+  forged = huge + hashlib.sha256(huge + index).digest()[:8] + index
+  forged = reseal(forged + data[prefix.size + 8 + packed :])
+  with pytest.raises(UserError, match="damaged"):
+    archive.unpack(forged, "x")
+
+
+@pytest.fixture(scope="module")
+def written(image_codec, noise, tmp_path_factory):
+  """An archive of the tiny codec, its codes and images."""
+  images = noise(6, 16, 16)
+  top, bottom = image_codec.encode(images)
+  chains = tuple(image_codec.codes.compress(top, bottom))
+  original = archive.Archive(
+    image_codec.fingerprint, (1, 1), ((16, 16),) * 6, None, (chains,)
+  )
+  decoded = image_codec.decode(top, bottom).numpy()
+  return archive.pack(original), decoded
+
+
+def mutate(generator, data):
+  """Changes, cuts, repeats, swaps or replaces bytes."""
+  data = bytearray(data)
+  kind = generator.integers(0, 6)
+  first, last = sorted(generator.integers(0, len(data) + 1, 2))
+  if kind == 0:
+    for place in generator.integers(0, len(data), generator.integers(1, 5)):
+      data[place] ^= int(generator.integers(1, 256))
+  elif kind == 1:
+    del data[first:last]
+  elif kind == 2:
+    data[first:first] = data[first:last]
+  elif kind == 3:
+    data[first:last] = generator.bytes(int(last - first))
+  elif kind == 4:
+    data[first:last] = bytes(int(last - first))
+  else:
+    data = bytearray(generator.bytes(int(generator.integers(0, 300))))
+    if generator.integers(0, 2):
+      data[:0] = b"IBDRR\x01"
+  return bytes(data)
+
+
+def images_of(data, coder):
+  opened = archive.unpack(data, "f")
+  groups = commands.open_groups(opened, coder, "f")
+  result = dict(commands.decoded_images(opened, groups, coder))
+  return np.stack([result[k] for k in range(len(result))])
+
+
+def test_mutated_files_never_give_a_wrong_image(image_codec, written):
+  """2,000 files: the original's images, or one sentence; quick and small."""
+  data, decoded = written
+  np.testing.assert_array_equal(images_of(data, image_codec), decoded)
+  generator = np.random.default_rng(0)
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  started = time.process_time()
+  same = 0
+  for number in range(2000):
+    changed = mutate(generator, data)
+    # Every tenth passes the file's own checksum, so that the inner ones work.
+    if number % 10 == 0 and len(changed) > 8:
+      changed = reseal(changed)
+    try:
+      got = images_of(changed, image_codec)
+    except UserError as error:
+      assert "\n" not in str(error) and str(error).endswith(".")
+      continue
+    np.testing.assert_array_equal(got, decoded)
+    same += 1
+  assert same < 500  # Some mutations change nothing.
+  assert time.process_time() - started < 120
+  after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  kilo = 1 if sys.platform != "darwin" else 1024
+  assert (after - before) / kilo < 200_000
+
+
+def test_damage_inside_chains_is_found_behind_right_checksums(
+  image_codec, written
+):
+  data, _ = written
+  generator = np.random.default_rng(1)
+  opened = archive.unpack(data, "f")
+  for _ in range(100):
+    chain = bytearray(opened.chains[0][0])
+    chain[generator.integers(0, len(chain))] ^= int(generator.integers(1, 256))
+    changed = archive.pack(
+      archive.Archive(
+        opened.fingerprint, (1, 1), opened.sizes, None, ((bytes(chain),),)
+      )
+    )
+    with pytest.raises(UserError, match="a chain"):
+      images_of(changed, image_codec)
+
+
+def test_an_index_that_says_something_else_is_found(image_codec, written):
+  opened = archive.unpack(written[0], "f")
+  for sizes in (((16, 16),) * 5, ((16, 24),) * 6):
+    changed = archive.Archive(
+      opened.fingerprint, (1, 1), sizes, None, opened.chains
+    )
+    with pytest.raises(UserError, match="damaged"):
+      images_of(archive.pack(changed), image_codec)
