@@ -11,6 +11,7 @@ from ibdrr_tf import codec_training, training
 from ibdrr_tf import config as configs
 from ibdrr_tf.bench.__main__ import main as bench
 from ibdrr_tf.codec.__main__ import main as codec
+from ibdrr_tf.codec.image_codec import load_image_codec
 from ibdrr_tf.codec.planes import to_planes
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import load_data
@@ -63,7 +64,8 @@ def trained(tmp_path_factory):
 
 def test_training_leaves_a_codec_and_pictures(trained):
   names = {path.name for path in trained.iterdir()}
-  assert {"vqvae.ibvq", "bitswap.ibbs", "reconstructions.png"} <= names
+  assert {"vqvae.ibvq", "bitswap.ibbs", "static.ibst"} <= names
+  assert "reconstructions.png" in names
   model = codec_training.load_vqvae(trained)
   top, bottom = model.encode(np.zeros((2, 32, 32, 3), np.uint8))
   assert top.shape == (2, 4, 4, 1) and bottom.shape == (2, 8, 8, 1)
@@ -187,6 +189,17 @@ def test_depth_is_added_to_a_trained_codec(trained, tmp_path, capsys):
   assert "dB PSNR" in capsys.readouterr().out
 
 
+def test_a_codec_is_trained_on_images_without_labels(tmp_path, capsys):
+  images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3))
+  np.save(tmp_path / "in.npy", images.astype(np.uint8))
+  codec(
+    ["codec", "train", f"{tmp_path / 'in.npy'}", f"-o={tmp_path / 'c'}", *TINY]
+  )
+  assert "base classes" in capsys.readouterr().out
+  loaded = load_image_codec(tmp_path / "c")
+  assert loaded.encode(images.astype(np.uint8)[:2])[0].shape == (2, 2, 2, 1)
+
+
 def test_bench_tables_and_picture(trained, tmp_path, capsys):
   photographs = tmp_path / "photos"
   photographs.mkdir()
@@ -248,8 +261,9 @@ def test_bench_of_the_lossless_stage(trained, tmp_path, capsys):
   [
     (codec, ["train"], "-o DIR"),
     (codec, ["shrink"], "'shrink'"),
-    (codec, [], "give 'train'"),
-    (codec, ["train", "more", "-o=x"], "'more'"),
+    (codec, [], "give train, compress"),
+    (codec, ["train", "in", "more", "-o=x"], "'more'"),
+    (codec, ["train", "/not/there", "-o=x"], "/not/there"),
     (codec, ["train", "-o=x", "--config.vqvae.layout=new"], "subpixel"),
     (bench, ["fast"], "'fast'"),
     (bench, ["lossy"], "--codec=DIR"),

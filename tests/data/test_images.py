@@ -1,0 +1,63 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ibdrr_tf.data.images import open_images
+from ibdrr_tf.errors import UserError
+
+
+def test_a_folder_is_read_by_name_and_with_its_folders(tmp_path):
+  pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+  (tmp_path / "b").mkdir()
+  (tmp_path / ".hidden").mkdir()
+  Image.fromarray(pixels).save(tmp_path / "z.png")
+  Image.fromarray(pixels[:2]).save(tmp_path / "b" / "a.png")
+  Image.fromarray(pixels).save(tmp_path / ".hidden" / "a.png")
+  pile = open_images(str(tmp_path))
+  assert pile.names == ("b/a.png", "z.png")
+  assert pile.sizes == ((2, 6), (4, 6))
+  np.testing.assert_array_equal(pile.read(1), pixels)
+  np.testing.assert_array_equal(pile.read(0), pixels[:2])
+
+
+@pytest.mark.parametrize(
+  ("mode", "pixel", "want"),
+  [
+    ("L", 7, (7, 7, 7)),
+    ("RGBA", (1, 2, 3, 0), (1, 2, 3)),
+    ("I;16", 5 * 256 + 9, (5, 5, 5)),
+    ("1", 1, (255, 255, 255)),
+  ],
+)
+def test_all_modes_become_colour(tmp_path, mode, pixel, want):
+  Image.new(mode, (3, 2), pixel).save(tmp_path / "a.png")
+  image = open_images(str(tmp_path / "a.png")).read(0)
+  assert image.shape == (2, 3, 3) and image.dtype == np.uint8
+  assert (image == want).all()
+
+
+def test_arrays_and_pipes(tmp_path):
+  images = np.random.default_rng(0).integers(0, 256, (3, 5, 7, 3))
+  images = images.astype(np.uint8)
+  np.save(tmp_path / "a.npy", images)
+  pile = open_images(str(tmp_path / "a.npy"))
+  assert pile.names is None and pile.sizes == ((5, 7),) * 3
+  np.testing.assert_array_equal(pile.read(2), images[2])
+  data = io.BytesIO((tmp_path / "a.npy").read_bytes())
+  np.testing.assert_array_equal(open_images("-", data).read(1), images[1])
+  buffer = io.BytesIO()
+  Image.fromarray(images[0]).save(buffer, "PNG")
+  buffer.seek(0)
+  np.testing.assert_array_equal(open_images("-", buffer).read(0), images[0])
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path):
+  noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3))
+  Image.fromarray(noise.astype(np.uint8)).save(tmp_path / "a.png")
+  data = (tmp_path / "a.png").read_bytes()
+  (tmp_path / "a.png").write_bytes(data[: len(data) // 2])
+  pile = open_images(str(tmp_path / "a.png"))
+  with pytest.raises(UserError, match=r"a\.png cannot be decoded"):
+    pile.read(0)
