@@ -168,7 +168,8 @@ class BitSwap:
     """Takes a group off; gives it as [size, chains, h, w, planes]."""
     model = self._model
     chains = tf.shape(messages)[0]
-    shape = tf.stack([chains * size, grid[0], grid[1], model.latent_channels])
+    height, width = tf.unstack(model.latent_grid(grid))
+    shape = tf.stack([chains * size, height, width, model.latent_channels])
     above, messages = self._pull_latent(
       messages, latents.prior(tf.zeros(shape))
     )
@@ -179,7 +180,7 @@ class BitSwap:
       q = model.posterior(number, latent)
       messages = self._unpop(messages, q, above)
       above = latent
-    planes, embedded, messages = self._pull_codes(messages, above)
+    planes, embedded, messages = self._pull_codes(messages, above, grid)
     messages = self._unpop(messages, model.posterior(0, embedded), above)
     planes = tf.reshape(
       planes, [chains, size, grid[0], grid[1], len(model.levels)]
@@ -235,7 +236,7 @@ class BitSwap:
   def _push_codes(self, messages, latent, planes, embedded):
     """Pushes all planes as one string, decision after decision."""
     model = self._model
-    context = model.start_context(latent)
+    context = model.start_context(latent, tf.shape(planes)[1:3])
     indices, values = [], []
     chains = tf.shape(messages)[0]
     for k, level in enumerate(model.levels):
@@ -258,12 +259,12 @@ class BitSwap:
     values = tf.reshape(values, [chains, -1, depth])
     return tf.reshape(tf.transpose(values, [0, 2, 1]), [chains, -1])
 
-  def _pull_codes(self, messages, latent):
+  def _pull_codes(self, messages, latent, grid):
     """Pulls planes; gives them, their embeddings and the messages below."""
     model = self._model
     strings, messages = message.pull(messages)
     handle = range_coder.start_decoding(strings, self._lookup)
-    context = model.start_context(latent)
+    context = model.start_context(latent, grid)
     planes, embedded = [], []
     chains = tf.shape(messages)[0]
     for k, level in enumerate(model.levels):

@@ -12,7 +12,7 @@ from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 __all__ = ["from_bytes", "to_bytes"]
 
 _MAGIC = b"IBBS"
-_VERSION = 1
+_VERSION = 2  # 2: latents may have a coarser grid
 
 
 def to_bytes(model: BitSwapModel) -> bytes:

@@ -35,7 +35,9 @@ class BitSwapModel(tf.keras.Model):
     top_depth: stages of the top level.
     bottom_depth: stages of the bottom level.
     latents: number of latents in the chain, L.
-    latent_channels: of each latent, at every position of the grid.
+    latent_channels: of each latent, at every position of its grid.
+    latent_stride: codes along each side of a latent's position, a power of 2;
+      at 1 the latents have the grid of the planes.
     width: channels of the likelihood's network.
     blocks: residual blocks in it.
     embedding: channels of a code.
@@ -49,6 +51,7 @@ class BitSwapModel(tf.keras.Model):
     bottom_depth: int = 1,
     latents: int = 2,
     latent_channels: int = 4,
+    latent_stride: int = 1,
     width: int = 64,
     blocks: int = 2,
     embedding: int = 24,
@@ -61,6 +64,7 @@ class BitSwapModel(tf.keras.Model):
       "bottom_depth": bottom_depth,
       "latents": latents,
       "latent_channels": latent_channels,
+      "latent_stride": latent_stride,
       "width": width,
       "blocks": blocks,
       "embedding": embedding,
@@ -75,6 +79,7 @@ class BitSwapModel(tf.keras.Model):
     self.bits_metric = tf.keras.metrics.Mean(name="bits_per_code")
     self.latent_metric = tf.keras.metrics.Mean(name="latent_bits")
     self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
+    self._warmup_steps = 0
     self.elbo_bits(tf.zeros([1, 2, 2, len(self.levels)], tf.int32))
 
   def _make_layers(self, config: dict) -> None:
@@ -125,6 +130,11 @@ class BitSwapModel(tf.keras.Model):
     """Channels of each latent."""
     return self._config["latent_channels"]
 
+  def latent_grid(self, grid: tf.Tensor) -> tf.Tensor:
+    """Height and width of the latents, int32 [2], from those of the planes."""
+    stride = self._config["latent_stride"]
+    return (tf.convert_to_tensor(grid) + stride - 1) // stride
+
   @property
   def metrics(self) -> list[tf.keras.metrics.Metric]:
     """Bits a code: all of them, and the latents' share."""
@@ -164,16 +174,22 @@ class BitSwapModel(tf.keras.Model):
       total = tf.add_n(
         [conv(e) for conv, e in zip(self.infer_codes, below, strict=True)]
       )
-      return _apply_head(self.infer[0], activate(total))
+      hidden = _shrink(activate(total), self._config["latent_stride"])
+      return _apply_head(self.infer[0], hidden)
     return _apply_head(self.infer[number], latents.to_activation(below))
 
   def prior(self, number: int, above: tf.Tensor) -> latents.Distribution:
     """p(z_{number+1} | z_{number+2})."""
     return _apply_head(self.generate[number], latents.to_activation(above))
 
-  def start_context(self, latent: tf.Tensor) -> tf.Tensor:
-    """What z_1 says about all planes: sums [n, h, w, width]."""
-    return self.from_latent(latents.to_activation(latent))
+  def start_context(self, latent: tf.Tensor, grid: tf.Tensor) -> tf.Tensor:
+    """What z_1 says about all planes, of a grid [2]: sums [n, h, w, width]."""
+    stride = self._config["latent_stride"]
+    known = latents.to_activation(latent)
+    if stride > 1:
+      known = tf.repeat(tf.repeat(known, stride, axis=1), stride, axis=2)
+      known = known[:, : grid[0], : grid[1]]
+    return self.from_latent(known)
 
   def add_context(
     self, context: tf.Tensor, plane: int, embedded: tf.Tensor
@@ -266,7 +282,8 @@ class BitSwapModel(tf.keras.Model):
       )
       latent_bits -= latents.log2_mass(p, latent)
     latent_bits = tf.reduce_sum(latent_bits, axis=[1, 2, 3])
-    context, code_bits = self.start_context(drawn[0]), 0.0
+    context = self.start_context(drawn[0], tf.shape(planes)[1:3])
+    code_bits = 0.0
     for k, level in enumerate(self.levels):
       features = self.features(context, k)
       code_bits += self._code_bits(features, level, planes[..., k])
@@ -274,12 +291,27 @@ class BitSwapModel(tf.keras.Model):
         context = self.add_context(context, k, embedded[k])
     return latent_bits + tf.reduce_sum(code_bits, axis=[1, 2]), latent_bits
 
+  def compile(self, optimizer=None, latent_warmup: int = 0, **kwargs) -> None:
+    """As Keras' own.
+
+    Args:
+      optimizer: of the training.
+      latent_warmup: steps during which the price of the latents rises from
+        nothing to what they cost, so that they are put to use before the codes
+        have learned to do without them.
+      **kwargs: of Keras.
+    """
+    super().compile(optimizer or "rmsprop", **kwargs)
+    self._warmup_steps = latent_warmup
+
   def _step(self, planes: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     bits, latent_bits = self.elbo_bits(planes, seed)
     codes = tf.cast(tf.size(planes[0]), tf.float32)
     self.bits_metric.update_state(bits / codes)
     self.latent_metric.update_state(latent_bits / codes)
-    return tf.reduce_mean(bits) / codes
+    price = tf.cast(self.step + 1, tf.float32) / (self._warmup_steps + 1.0)
+    spared = tf.maximum(1.0 - price, 0.0) * latent_bits
+    return tf.reduce_mean(bits - spared) / codes
 
   def train_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
     """One step of `fit` on planes, int32 [n, h, w, planes]."""
@@ -294,6 +326,23 @@ class BitSwapModel(tf.keras.Model):
     """One step of `evaluate`."""
     self._step(data, tf.constant([0, -1], tf.int64))
     return {metric.name: metric.result() for metric in self.metrics}
+
+
+def _shrink(hidden: tf.Tensor, stride: int) -> tf.Tensor:
+  """Means over squares of activations, rounded; zeros fill up the last ones."""
+  if stride == 1:
+    return hidden
+  fill = -tf.shape(hidden)[1:3] % stride
+  hidden = tf.pad(hidden, [[0, 0], [0, fill[0]], [0, fill[1]], [0, 0]])
+  n, height, width, _ = tf.unstack(tf.shape(hidden))
+  squares = tf.reshape(
+    hidden,
+    [n, height // stride, stride, width // stride, stride, hidden.shape[-1]],
+  )
+  # A division by a power of two is exact.
+  return integer.round_through(
+    tf.reduce_sum(squares, axis=[2, 4]) / float(stride**2)
+  )
 
 
 def _head(

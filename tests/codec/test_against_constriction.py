@@ -64,7 +64,8 @@ class AnsBitSwap:
   def push_codes(self, latent, planes):
     """Planes are pushed last first, since a stack gives them back reversed."""
     model, embedded = self.model, self.model.embed(planes)
-    context, steps = model.start_context(latent), []
+    context = model.start_context(latent, tf.shape(planes)[1:3])
+    steps = []
     for k, level in enumerate(model.levels):
       nodes = tf.gather(model.nodes[level], planes[..., k])
       odds = model.log_odds(model.features(context, k), level, nodes)
@@ -82,7 +83,7 @@ class AnsBitSwap:
 
   def pull_codes(self, latent, grid):
     model = self.model
-    context, planes = model.start_context(latent), []
+    context, planes = model.start_context(latent, grid), []
     for k, level in enumerate(model.levels):
       features = model.features(context, k)
       node = np.zeros((features.shape[0], *grid), np.int32)

@@ -108,10 +108,26 @@ def test_depths_and_chains_of_latents(depths, latents, grid):
   assert_same(codec.decompress(codec.compress(*codes)), codes)
 
 
-def test_large_grids_and_single_images(model):
-  codec = make_codec(model)
-  codes = random_codes(np.random.default_rng(2), 1, (28, 28))
+@pytest.mark.parametrize("stride", [2, 4])
+@pytest.mark.parametrize("grid", [(4, 4), (3, 5), (1, 2)])
+def test_latents_on_a_coarser_grid(stride, grid):
+  """Grids that the stride does not divide, too."""
+  model = make_model(latents=3, latent_stride=stride)
+  drawn = model.posterior(0, model.embed(tf.zeros([2, *grid, 5], tf.int32)))
+  assert drawn.location.shape[1:3] == [-(-side // stride) for side in grid]
+  codec = make_codec(model, chain_images=13, group=5)
+  codes = random_codes(np.random.default_rng(8), 30, grid)
   assert_same(codec.decompress(codec.compress(*codes)), codes)
+
+
+@pytest.mark.parametrize("stride", [1, 4])
+def test_large_grids_and_single_images(stride):
+  """28x28 + 56x56 are the codes of an image of 224 pixels."""
+  codec = make_codec(make_model(latent_stride=stride), group=3)
+  codes = random_codes(np.random.default_rng(2), 10, (28, 28))
+  assert_same(codec.decompress(codec.compress(*codes)), codes)
+  one = codes[0][:1], codes[1][:1]
+  assert_same(codec.decompress(codec.compress(*one)), one)
   assert codec.compress(codes[0][:0], codes[1][:0]) == []
 
 
