@@ -6,9 +6,9 @@ CPU cores in a few minutes. The files in `configs/` start from here.
 
 import ml_collections
 
-from ibdrr_tf.classifiers import resnet
+from ibdrr_tf.classifiers import information_back, resnet
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.replay import selection
+from ibdrr_tf.replay import pipeline, selection
 
 __all__ = ["get_config", "validate"]
 
@@ -16,9 +16,10 @@ __all__ = ["get_config", "validate"]
 def get_config() -> ml_collections.ConfigDict:
   """The embedded demonstration: generated images of 20 classes."""
   config = ml_collections.ConfigDict()
-  config.method = "raw_replay"
+  config.method = "ib_drr"
   config.dataset = "shapes"  # shapes, folder, or a TensorFlow Datasets name
   config.data_dir = ""
+  config.codec = ""  # a codec folder; "" trains one on the base classes
   config.seed = 0
   config.distribute = "auto"  # none, or mirrored over all GPUs
   config.cpu_devices = 0  # logical devices, to try mirrored without a GPU
@@ -79,7 +80,9 @@ def get_config() -> ml_collections.ConfigDict:
   # The lossless stage.
   config.bitswap = ml_collections.ConfigDict()
   config.bitswap.latents = 2  # in the Markov chain; 8 is the paper
-  config.bitswap.latent_channels = 2
+  config.bitswap.latent_channels = 16
+  config.bitswap.latent_stride = 4  # codes a side for each; a power of two
+  config.bitswap.latent_warmup = 2.0  # epochs until latents cost what they do
   config.bitswap.width = 64
   config.bitswap.blocks = 2
   config.bitswap.embedding = 24
@@ -88,6 +91,22 @@ def get_config() -> ml_collections.ConfigDict:
   config.bitswap.patience = 3  # epochs without gain on held-out codes
   config.bitswap.batch_size = 64
   config.bitswap.learning_rate = 3e-3
+  config.bitswap.fine_tune_rate = 1e-3
+
+  # How codes are replayed; see replay/pipeline.py.
+  config.replay = ml_collections.ConfigDict()
+  config.replay.cache = "images"  # or codes, which are decoded in every step
+  config.replay.raw_share = (
+    0.0  # how often a raw image at hand is taken instead
+  )
+  config.replay.test_view = "raw"  # or codec, or both, averaged
+  config.replay.adapt_batch_norm = False  # to the raw images at hand
+
+  # Information Back, section 5.
+  config.ib = ml_collections.ConfigDict()
+  config.ib.weight = 0.005  # lambda
+  config.ib.feature = "features"  # or the end of a stage: stage_0, stage_1, …
+  config.ib.batch_norm = "update"  # or batch, or moving
 
   config.memory = ml_collections.ConfigDict()
   config.memory.exemplars_per_class = 20
@@ -122,6 +141,12 @@ def validate(
   _validate_vqvae(config.vqvae)
   for name, value in config.bitswap.items():
     _at_least(f"bitswap.{name}", value, 1 if isinstance(value, int) else 0)
+  stride = config.bitswap.latent_stride
+  if stride & (stride - 1):
+    raise UserError(
+      f"config.bitswap.latent_stride={stride} is no power of two: give 1, 2 or "
+      f"4."
+    )
   classifier = config.classifier
   _one_of("classifier.backbone", classifier.backbone, resnet.BACKBONES)
   for name in ("width", "epochs", "batch_size"):
@@ -141,6 +166,9 @@ def validate(
         f"config.classifier.milestones has {share!r}: give shares of the "
         f"epochs, from 0 to 1."
       )
+  _validate_replay(config.replay, config.ib)
+  features = resnet.FEATURES[classifier.backbone]
+  _one_of("config.ib.feature", config.ib.feature, features)
   _at_least("memory.exemplars_per_class", config.memory.exemplars_per_class, 1)
   _one_of("memory.selection", config.memory.selection, selection.SELECTIONS)
 
@@ -172,6 +200,20 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
   _one_of("vqvae.codebook", config.codebook, ("ema", "gradient"))
   _one_of("vqvae.layout", config.layout, ("paper", "subpixel"))
   _one_of("vqvae.schedule", config.schedule, ("cosine", "constant"))
+
+
+def _validate_replay(
+  replay: ml_collections.ConfigDict, ib: ml_collections.ConfigDict
+) -> None:
+  _one_of("config.replay.cache", replay.cache, pipeline.CACHES)
+  _one_of("config.replay.test_view", replay.test_view, ("raw", "codec", "both"))
+  if not 0 <= replay.raw_share <= 1:
+    raise UserError(
+      f"config.replay.raw_share={replay.raw_share} is out of range: give a "
+      f"number from 0 to 1."
+    )
+  _at_least("ib.weight", ib.weight, 0)
+  _one_of("config.ib.batch_norm", ib.batch_norm, information_back.BATCH_NORMS)
 
 
 def _check_fields(config, expected, path: str) -> None:

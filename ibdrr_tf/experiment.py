@@ -12,9 +12,11 @@ import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.classifiers.classifier import save_classifier
+from ibdrr_tf.codec_training import prepare_codec
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.scenario import Scenario
+from ibdrr_tf.data.source import Source
 from ibdrr_tf.evaluation import figures, metrics, report
 from ibdrr_tf.evaluation import results as records
 from ibdrr_tf.evaluation.ledger import Ledger
@@ -51,9 +53,6 @@ def run_experiment(
   # Weights and batches are stateless functions of the seed; with deterministic
   # ops a run that was interrupted ends with the very same table.
   tf.config.experimental.enable_op_determinism()
-  method = METHODS[config.method](
-    config, scenario, source, claimed.path, strategy
-  )
   phases = list(claimed.results["phases"]) if claimed.results else []
   results = claimed.results
   print(f"{config.method} on {config.dataset}, in {workdir}")
@@ -63,6 +62,7 @@ def run_experiment(
   if claimed.is_finished(len(scenario.phases)):
     print(f"\n{report.summary(results)}")
     return results
+  method = _make_method(config, scenario, source, claimed.path, strategy)
   if phases:
     method.restore(phases[-1]["phase"])
   for phase in scenario.phases[len(phases) :]:
@@ -73,6 +73,21 @@ def run_experiment(
     print(report.phase_row(record), flush=True)
   print(f"\n{report.summary(results)}")
   return results
+
+
+def _make_method(
+  config: ml_collections.ConfigDict,
+  scenario: Scenario,
+  source: Source,
+  path: pathlib.Path,
+  strategy: tf.distribute.Strategy,
+) -> Method:
+  """The method of a run, with a codec if it asks for one."""
+  kind = METHODS[config.method]
+  if not kind.uses_codec:
+    return kind(config, scenario, source, path, strategy)
+  codec = prepare_codec(config, source, scenario, path, strategy)
+  return kind(config, scenario, source, path, strategy, codec=codec)
 
 
 def _run_phase(method: Method, phase: int) -> tuple[dict[str, Any], np.ndarray]:

@@ -16,6 +16,8 @@ from ibdrr_tf.codec.planes import to_planes
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import load_data
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay.codec import encode_examples
+from ibdrr_tf.replay.memory import Codes
 
 TINY = [
   "--config.data.classes=4",
@@ -83,13 +85,13 @@ def test_training_leaves_a_codec_and_pictures(trained):
     "epoch_held_out_bits_per_code",
   } <= tags
   codec = codec_training.load_code_codec(trained, chain_images=10, group=4)
-  codes = codec_training.encode_all(
+  codes = encode_examples(
     model,
     stream.Examples(np.zeros(13), lambda i: tf.cast(_noise(i), tf.uint8)),
   )
-  back = codec.decompress(codec.compress(*codes))
-  np.testing.assert_array_equal(codes[0], back[0])
-  np.testing.assert_array_equal(codes[1], back[1])
+  back = codec.decompress(codec.compress(codes.top, codes.bottom))
+  np.testing.assert_array_equal(codes.top, back[0])
+  np.testing.assert_array_equal(codes.bottom, back[1])
 
 
 def _noise(indices):
@@ -110,9 +112,11 @@ def test_bit_swap_is_tuned_on_and_stops_when_flat(trained, tmp_path):
   }.items():
     config.bitswap[name] = value
   vqvae = codec_training.load_vqvae(trained)
-  codes = tuple(
-    np.random.default_rng(0).integers(0, 16, shape)
-    for shape in ((64, 2, 2, 1), (64, 4, 4, 1))
+  generator = np.random.default_rng(0)
+  codes = Codes(
+    generator.integers(0, 16, (64, 2, 2, 1)),
+    generator.integers(0, 16, (64, 4, 4, 1)),
+    np.zeros(64, np.int32),
   )
   strategy = tf.distribute.get_strategy()
   first = codec_training.train_bit_swap(
@@ -121,11 +125,13 @@ def test_bit_swap_is_tuned_on_and_stops_when_flat(trained, tmp_path):
   # At this rate nothing falls, so it ended long before 50 epochs.
   (state,) = (tmp_path / "checkpoints" / "bitswap-000").glob("*.index")
   assert int(state.stem.split("-")[1]) < 50
-  config.bitswap.learning_rate = 1e-2
+  config.bitswap.fine_tune_rate = 1e-2
   tuned = codec_training.train_bit_swap(
     config, vqvae, codes, tmp_path, strategy, phase=1, start=first
   )
-  planes = to_planes(*(tf.constant(level, tf.int32) for level in codes))
+  planes = to_planes(
+    tf.constant(codes.top, tf.int32), tf.constant(codes.bottom, tf.int32)
+  )
   before, after = (
     float(tf.reduce_mean(model.elbo_bits(planes)[0]))
     for model in (first, tuned)

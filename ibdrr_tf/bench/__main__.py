@@ -40,6 +40,7 @@ from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures
 from ibdrr_tf.methods import METHODS
+from ibdrr_tf.replay.codec import encode_examples
 from ibdrr_tf.workdir import open_workdir
 
 __all__ = ["main"]
@@ -124,7 +125,8 @@ def _lossless(config: Any, values: flags.FlagValues) -> dict[str, Any]:
   measured = {}
   for folder in values.codec.split(","):
     vqvae = codec_training.load_vqvae(folder)
-    codes = codec_training.encode_all(vqvae, examples)
+    encoded = encode_examples(vqvae, examples)
+    codes = encoded.top, encoded.bottom
     rows = lossless.measure(folder, codes)
     stored = pathlib.Path(folder) / codec_training.BITSWAP_FILE
     model = bit_swap_file.from_bytes(stored.read_bytes())

@@ -33,6 +33,7 @@ def build_classifier(
   image_shape: tuple[int, int, int],
   classes: int,
   synchronized: bool = False,
+  kind: type[Classifier] = Classifier,
 ) -> Classifier:
   """Builds a classifier with new random weights, within the current scope.
 
@@ -42,6 +43,7 @@ def build_classifier(
     image_shape: (height, width, 3).
     classes: number of logits.
     synchronized: whether batch statistics are taken over all replicas.
+    kind: the class to make, which says how it is trained.
   """
   images = tf.keras.Input(image_shape, dtype=tf.uint8, name="images")
   # Images reach the network as bytes and are scaled here, so that a saved
@@ -51,7 +53,7 @@ def build_classifier(
   logits = tf.keras.layers.Dense(
     classes, kernel_initializer="he_normal", dtype=tf.float32, name="logits"
   )(x)
-  return Classifier(images, logits, name=backbone)
+  return kind(images, logits, name=backbone)
 
 
 def grow_head(old: Classifier, new: Classifier) -> None:

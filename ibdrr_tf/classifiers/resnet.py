@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-__all__ = ["BACKBONES", "resnet18", "resnet32"]
+__all__ = ["BACKBONES", "FEATURES", "resnet18", "resnet32"]
 
 layers = tf.keras.layers
 
@@ -106,3 +106,9 @@ def resnet32(
 
 
 BACKBONES = {"resnet18": resnet18, "resnet32": resnet32}
+
+# Layers whose output can serve as features: the ends of stages, and the last.
+FEATURES = {
+  "resnet18": ("stage_0", "stage_1", "stage_2", "stage_3", "features"),
+  "resnet32": ("stage_0", "stage_1", "stage_2", "features"),
+}

@@ -18,6 +18,8 @@ from ibdrr_tf.data.source import Source, in_memory
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import report
 from ibdrr_tf.methods import METHODS
+from ibdrr_tf.replay.codec import encode_examples
+from ibdrr_tf.replay.memory import Codes
 from ibdrr_tf.workdir import open_workdir
 
 __all__ = ["train"]
@@ -92,7 +94,8 @@ def _train(
   last = list(test)[-1]
   before = codec_training.evaluate_vqvae(model, test[last])
   base = stream.select(source.train, scenario, scenario.new_labels(0))
-  codec_training.store_vqvae(model, base, folder)
+  codec_training.store_vqvae(model, folder)
+  codec_training.draw_reconstructions(model, base, folder)
   _print_stored(folder / codec_training.VQVAE_FILE, started)
   for title, examples in test.items():
     quality = codec_training.evaluate_vqvae(model, examples)
@@ -103,15 +106,18 @@ def _train(
       flush=True,
     )
   print(f"before rounding, {last} classes: {before['psnr']:.2f} dB")
-  codes = codec_training.encode_all(model, base)
+  codes = encode_examples(model, base)
   started = time.perf_counter()
-  codec_training.train_bit_swap(config, model, codes, folder, strategy)
+  bit_swap = codec_training.train_bit_swap(
+    config, model, codes, folder, strategy
+  )
+  codec_training.store_bit_swap(bit_swap, folder)
   codec_training.store_static(model, codes, folder)
   _print_stored(folder / codec_training.BITSWAP_FILE, started)
   everything = stream.select(
     source.train, scenario, scenario.seen_labels(scenario.phases[-1])
   )
-  _print_rate(folder, codec_training.encode_all(model, everything))
+  _print_rate(folder, encode_examples(model, everything))
 
 
 def _print_stored(path: pathlib.Path, started: float) -> None:
@@ -120,24 +126,22 @@ def _print_stored(path: pathlib.Path, started: float) -> None:
   print(f"{path}: {size} MB, {seconds:.0f} s", flush=True)
 
 
-def _print_rate(
-  folder: pathlib.Path, codes: tuple[np.ndarray, np.ndarray]
-) -> None:
+def _print_rate(folder: pathlib.Path, codes: Codes) -> None:
   """Compresses codes, checks that they come back, and says what it took."""
   codec = codec_training.load_code_codec(folder)
   started = time.perf_counter()
-  chains = codec.compress(*codes)
+  chains = codec.compress(codes.top, codes.bottom)
   encoded = time.perf_counter()
-  back = codec.decompress(chains)
+  top, bottom = codec.decompress(chains)
   ended = time.perf_counter()
-  if not all(np.array_equal(a, b) for a, b in zip(codes, back, strict=True)):
+  if not np.array_equal(top, codes.top) or not np.array_equal(
+    bottom, codes.bottom
+  ):
     raise RuntimeError("decoded codes differ from what was encoded")
-  payload = sum(len(chain) for chain in chains)
-  count = sum(level.size for level in codes)
-  images = len(codes[0])
+  payload, images = sum(map(len, chains)), len(codes)
   print(
     f"all {images} training images: {report.megabytes(payload)} MB, "
-    f"{8 * payload / count:.3f} bits a code, headers and initial bits "
+    f"{8 * payload / codes.count:.3f} bits a code, headers and initial bits "
     f"included; encoded {images / (encoded - started):.0f} and decoded "
     f"{images / (ended - encoded):.0f} images/s"
   )

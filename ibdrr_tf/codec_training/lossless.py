@@ -7,21 +7,21 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files, training
-from ibdrr_tf.codec import bit_swap_file, code_tree, model_file, static
-from ibdrr_tf.codec import planes as planes_module
-from ibdrr_tf.codec.bit_swap import BitSwap
+from ibdrr_tf.codec import bit_swap_file, code_tree, static
+from ibdrr_tf.codec.bit_swap_codec import codec_of
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
 from ibdrr_tf.codec.pretrained import BITSWAP_FILE, STATIC_FILE
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay.memory import Codes
 
 __all__ = [
   "BITSWAP_FILE",
   "STATIC_FILE",
-  "encode_all",
   "load_code_codec",
+  "store_bit_swap",
   "store_static",
   "train_bit_swap",
 ]
@@ -32,24 +32,10 @@ _BATCH = 250
 _HELD_OUT = 20
 
 
-def encode_all(
-  model: HierarchicalVQVAE, examples: stream.Examples
-) -> tuple[np.ndarray, np.ndarray]:
-  """Codes of all examples, in order: (top, bottom), int16 [n, h, w, depth]."""
-  codes = [
-    model.encode(batch) for batch in stream.ordered_batches(examples, _BATCH)
-  ]
-  top, bottom = zip(*codes, strict=True)
-  return (
-    np.concatenate(top).astype(np.int16),
-    np.concatenate(bottom).astype(np.int16),
-  )
-
-
 def train_bit_swap(
   config: ml_collections.ConfigDict,
   vqvae: HierarchicalVQVAE,
-  codes: tuple[np.ndarray, np.ndarray],
+  codes: Codes,
   folder: pathlib.Path,
   strategy: tf.distribute.Strategy,
   *,
@@ -61,36 +47,35 @@ def train_bit_swap(
   Args:
     config: `config.bitswap` is the recipe.
     vqvae: its codebooks give the trees.
-    codes: top and bottom, int [n, h, w, depth].
-    folder: gets `bitswap.ibbs`, and traces in `checkpoints/`, `tensorboard/`.
+    codes: what to learn.
+    folder: gets traces in `checkpoints/` and `tensorboard/`.
     strategy: the model is made within its scope.
     phase: of the run; each has its own traces and batches.
-    start: a model to fine-tune, for `fine_tune_epochs`; None trains a new one.
+    start: a model to fine-tune, as it is, whatever the recipe's shape; None
+      trains a new one. Phases after the base phase have `fine_tune_epochs`.
 
   Returns:
-    The model as it was stored: all its weights are integers.
+    The model; `store_bit_swap` makes a codec's of it.
   """
   recipe = config.bitswap
-  planes = planes_module.to_planes(
-    *(tf.constant(level, tf.int32) for level in codes)
-  ).numpy()
+  planes = codes.planes()
   held_out = np.arange(len(planes)) % _HELD_OUT == _HELD_OUT - 1
   learned = _Planes(planes[~held_out].astype(np.int16))
-  epochs = recipe.fine_tune_epochs if start else recipe.epochs
+  epochs = recipe.fine_tune_epochs if phase else recipe.epochs
   steps = -(-len(learned.planes) // recipe.batch_size)
   tf.keras.utils.set_random_seed(config.seed + phase)
   with strategy.scope():
-    model = _build(recipe, vqvae, config.seed + phase)
-    if start:
-      model.set_weights(start.get_weights())
+    model = _build(recipe, vqvae, config.seed + phase, start)
     model.compile(
       training.cosine_adam(
-        recipe.learning_rate,
+        recipe.fine_tune_rate if start else recipe.learning_rate,
         steps=epochs * steps,
         warmup=100,
         final_share=0.01,
         clip_norm=1.0,
-      )
+      ),
+      # A model that is fine-tuned has its latents in use, or never will.
+      latent_warmup=0 if start else round(recipe.latent_warmup * steps),
     )
   seed = stream.fold_in(config.seed, _BITSWAP_STREAM, phase)
   training.fit(
@@ -105,28 +90,27 @@ def train_bit_swap(
     ),
     [_StopWhenFlat(model, planes[held_out], recipe.patience)],
   )
-  data = bit_swap_file.to_bytes(model)
+  return model
+
+
+def store_bit_swap(model: BitSwapModel, folder: pathlib.Path) -> None:
+  """Stores a model's integers as `bitswap.ibbs`."""
   with files.replaced(folder / BITSWAP_FILE) as beside:
-    beside.write_bytes(data)
-  return bit_swap_file.from_bytes(data)
+    beside.write_bytes(bit_swap_file.to_bytes(model))
 
 
 def store_static(
-  vqvae: HierarchicalVQVAE,
-  codes: tuple[np.ndarray, np.ndarray],
-  folder: pathlib.Path,
+  vqvae: HierarchicalVQVAE, codes: Codes, folder: pathlib.Path
 ) -> None:
   """Counts codes, and stores the tables for chains of few images.
 
   Args:
     vqvae: whose codes they are.
-    codes: top and bottom, int [n, h, w, depth].
+    codes: what to count.
     folder: gets `static.ibst`.
   """
   shape = vqvae.get_config()
-  planes = planes_module.to_planes(
-    *(tf.constant(level, tf.int32) for level in codes)
-  ).numpy()
+  planes = codes.planes()
   coder = static.count_tables(
     planes,
     shape["codebook_size"],
@@ -146,16 +130,7 @@ def load_code_codec(folder: str | pathlib.Path, **options: int) -> CodeCodec:
       f"the codec folder {folder} has no {BITSWAP_FILE}: give one that "
       f"`python -m ibdrr_tf.codec train` has filled."
     )
-  data = path.read_bytes()
-  model = bit_swap_file.from_bytes(data)
-  shape = model.get_config()
-  return CodeCodec(
-    BitSwap(model),
-    model_file.fingerprint(data),
-    shape["top_depth"],
-    shape["bottom_depth"],
-    **options,
-  )
+  return codec_of(path.read_bytes(), **options)
 
 
 class _Planes:
@@ -212,8 +187,16 @@ class _StopWhenFlat(tf.keras.callbacks.Callback):
 
 
 def _build(
-  recipe: ml_collections.ConfigDict, vqvae: HierarchicalVQVAE, seed: int
+  recipe: ml_collections.ConfigDict,
+  vqvae: HierarchicalVQVAE,
+  seed: int,
+  start: BitSwapModel | None,
 ) -> BitSwapModel:
+  """A new model for the codebooks, or a copy of one to fine-tune."""
+  if start:
+    model = BitSwapModel(start.trees, **(start.get_config() | {"seed": seed}))
+    model.set_weights(start.get_weights())
+    return model
   shape = vqvae.get_config()
   books = [book.numpy() for q in vqvae.quantizers for book in q.codebooks]
   return BitSwapModel(
@@ -222,6 +205,7 @@ def _build(
     shape["bottom_depth"],
     latents=recipe.latents,
     latent_channels=recipe.latent_channels,
+    latent_stride=recipe.latent_stride,
     width=recipe.width,
     blocks=recipe.blocks,
     embedding=recipe.embedding,

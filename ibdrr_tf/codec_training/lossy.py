@@ -21,6 +21,7 @@ from ibdrr_tf.methods.upper_bound import UpperBound
 
 __all__ = [
   "VQVAE_FILE",
+  "draw_reconstructions",
   "evaluate_vqvae",
   "load_vqvae",
   "reconstruct",
@@ -88,19 +89,22 @@ def train_vqvae(
   return model
 
 
-def store_vqvae(
-  model: HierarchicalVQVAE, examples: stream.Examples, folder: pathlib.Path
-) -> None:
-  """Rounds a model's weights, once and for all, and stores them.
+def store_vqvae(model: HierarchicalVQVAE, folder: pathlib.Path) -> None:
+  """Rounds a model's weights, once and for all, and stores `vqvae.ibvq`.
 
   Args:
     model: from here on it has the weights that are stored.
-    examples: some of them are drawn in `reconstructions.png`.
-    folder: gets that picture and `vqvae.ibvq`.
+    folder: made if it is not there.
   """
   weights.round_weights(model)
   with files.replaced(folder / VQVAE_FILE) as beside:
     beside.write_bytes(weights.to_bytes(model))
+
+
+def draw_reconstructions(
+  model: HierarchicalVQVAE, examples: stream.Examples, folder: pathlib.Path
+) -> None:
+  """Draws some images and what is left of them: `reconstructions.png`."""
   with files.replaced(folder / "reconstructions.png") as beside:
     figure = _reconstruction_figure(model, _some(examples))
     beside.write_bytes(figures.to_png(figure))

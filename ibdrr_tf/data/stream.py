@@ -23,6 +23,8 @@ __all__ = [
   "ordered_batches",
   "select",
   "shuffled",
+  "shuffled_batches",
+  "take",
 ]
 
 
@@ -86,16 +88,6 @@ class Examples:
       A data set of (images uint8 [b, h, w, 3], labels int32 [b]).
     """
     labels = tf.constant(self.labels)
-    count = len(self)
-
-    def epoch_indices(epoch: tf.Tensor) -> tf.data.Dataset:
-      epoch_seed = tf.random.experimental.stateless_fold_in(seed, epoch)
-      order = shuffled(count, seed, epoch)
-      if 0 < count % batch_size < replicas:
-        order = tf.concat([order, order[: replicas - count % batch_size]], 0)
-      crops = augment.draw_crops(count, padding or 0, epoch_seed)
-      examples = (order, tf.gather(crops, order))
-      return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size)
 
     def batch(indices: tf.Tensor, crops: tf.Tensor) -> tuple:
       images = self.read(indices)
@@ -104,11 +96,53 @@ class Examples:
       return images, tf.gather(labels, indices)
 
     return (
-      tf.data.Dataset.range(epochs.start, epochs.stop)
-      .flat_map(epoch_indices)
+      shuffled_batches(
+        len(self),
+        lambda key: augment.draw_crops(len(self), padding or 0, key),
+        batch_size=batch_size,
+        epochs=epochs,
+        seed=seed,
+        replicas=replicas,
+      )
       .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
       .prefetch(tf.data.AUTOTUNE)
     )
+
+
+def shuffled_batches(
+  count: int,
+  draw: Callable[[tf.Tensor], tf.Tensor],
+  *,
+  batch_size: int,
+  epochs: range,
+  seed: tf.Tensor,
+  replicas: int = 1,
+) -> tf.data.Dataset:
+  """Batches of examples' numbers, each with what was drawn for it.
+
+  Args:
+    count: number of examples, n.
+    draw: draws the random numbers of an epoch from its seed, int32 [2]: [n, …].
+    batch_size: see `Examples.training_batches`, as are the others.
+    epochs: the epochs to give.
+    seed: int32 [2].
+    replicas: among which a batch will be divided.
+
+  Returns:
+    A data set of (numbers int64 [b], draws [b, …]).
+  """
+
+  def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
+    order = shuffled(count, seed, epoch)
+    if 0 < count % batch_size < replicas:
+      order = tf.concat([order, order[: replicas - count % batch_size]], 0)
+    drawn = draw(tf.random.experimental.stateless_fold_in(seed, epoch))
+    examples = (order, tf.gather(drawn, order))
+    return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size)
+
+  return tf.data.Dataset.range(epochs.start, epochs.stop).flat_map(
+    epoch_batches
+  )
 
 
 def select(split: Split, scenario: Scenario, labels: range) -> Examples:
@@ -121,10 +155,15 @@ def select(split: Split, scenario: Scenario, labels: range) -> Examples:
   """
   all_labels = scenario.label_of(split.labels)
   chosen = np.flatnonzero(np.isin(all_labels, labels)).astype(np.int64)
-  table = tf.constant(chosen)
+  return take(Examples(all_labels, split.read), chosen)
+
+
+def take(examples: Examples, chosen: np.ndarray) -> Examples:
+  """Some of the examples, by their indices, int64 [m]."""
+  table = tf.constant(chosen, tf.int64)
   return Examples(
-    labels=all_labels[chosen],
-    read=lambda indices: split.read(tf.gather(table, indices)),
+    labels=examples.labels[chosen],
+    read=lambda indices: examples.read(tf.gather(table, indices)),
   )
 
 

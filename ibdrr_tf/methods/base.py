@@ -2,6 +2,7 @@
 
 import abc
 import pathlib
+from typing import Any
 
 import ml_collections
 import numpy as np
@@ -13,6 +14,7 @@ from ibdrr_tf.classifiers import optimizer as optimizers
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
+from ibdrr_tf.replay import selection
 
 __all__ = ["Method"]
 
@@ -35,8 +37,13 @@ class Method(abc.ABC):
     strategy: models and optimisers are made within its scope.
 
   Attributes:
+    uses_codec: whether the constructor also takes the run's `codec`.
+    classifier_class: how the classifier is trained.
     classifier: the network after the last phase learned; None before the first.
   """
+
+  uses_codec = False
+  classifier_class: type[classifiers.Classifier] = classifiers.Classifier
 
   def __init__(
     self,
@@ -56,6 +63,10 @@ class Method(abc.ABC):
   @abc.abstractmethod
   def examples(self, phase: int) -> stream.Examples:
     """What the classifier is trained on in a phase."""
+
+  def compile_options(self, examples: stream.Examples) -> dict[str, Any]:
+    """More arguments for the `compile` of the classifier's class."""
+    return {}
 
   def initialize(self, classifier: classifiers.Classifier) -> None:
     """Sets a new classifier's weights; from scratch unless overridden."""
@@ -88,7 +99,7 @@ class Method(abc.ABC):
     config = self.config.classifier
     examples = self.examples(phase)
     steps = examples.steps(config.batch_size)
-    classifier = self._compiled(phase, steps)
+    classifier = self._compiled(phase, steps, self.compile_options(examples))
     seed = stream.fold_in(self.config.seed, phase, _SHUFFLE)
     return (
       classifier,
@@ -108,6 +119,25 @@ class Method(abc.ABC):
       ),
     )
 
+  def choose_exemplars(self, new: stream.Examples) -> np.ndarray:
+    """Which of a phase's images to keep raw: their indices, class by class."""
+    config = self.config.memory
+    chosen = []
+    for label in np.unique(new.labels):
+      members = np.flatnonzero(new.labels == label)
+      if config.selection == "herding":
+        picked = selection.herd(
+          self.features(stream.take(new, members)), config.exemplars_per_class
+        )
+      else:
+        picked = selection.pick_random(
+          len(members),
+          config.exemplars_per_class,
+          (self.config.seed, int(label)),
+        )
+      chosen.append(members[picked])
+    return np.concatenate(chosen)
+
   def new_examples(self, phase: int) -> stream.Examples:
     """The raw training images of the classes that a phase introduces."""
     labels = self.scenario.new_labels(phase)
@@ -115,15 +145,22 @@ class Method(abc.ABC):
 
   def predict(self, examples: stream.Examples) -> np.ndarray:
     """Names the class of each example: int64 [n]."""
+    return self.probabilities(examples).argmax(axis=1)
+
+  def probabilities(self, examples: stream.Examples) -> np.ndarray:
+    """What the classifier makes of each example: float32 [n, classes]."""
     batches = stream.ordered_batches(examples, self.config.eval_batch_size)
-    return self.classifier.predict(batches, verbose=0).argmax(axis=1)
+    logits = self.classifier.predict(batches, verbose=0)
+    return tf.nn.softmax(logits).numpy()
 
   def features(self, examples: stream.Examples) -> np.ndarray:
     """Features of each example, without augmentation: float32 [n, d]."""
     batches = stream.ordered_batches(examples, self.config.eval_batch_size)
     return self.classifier.embed.predict(batches, verbose=0)
 
-  def _compiled(self, phase: int, steps: int) -> classifiers.Classifier:
+  def _compiled(
+    self, phase: int, steps: int, options: dict[str, Any]
+  ) -> classifiers.Classifier:
     """A classifier over all classes seen, ready to be trained in a phase."""
     config = self.config.classifier
     # Initial weights depend on (seed, phase) alone, not on what ran before.
@@ -136,6 +173,7 @@ class Method(abc.ABC):
         image_shape=self.source.train.image_shape,
         classes=self.scenario.classes_seen(phase),
         synchronized=self.strategy.num_replicas_in_sync > 1,
+        kind=self.classifier_class,
       )
       classifier.compile(
         optimizers.paper_sgd(
@@ -151,6 +189,7 @@ class Method(abc.ABC):
         ),
         tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
+        **options,
       )
     self.initialize(classifier)
     return classifier

@@ -1,11 +1,9 @@
 """A few raw exemplars of each old class, replayed beside the new classes."""
 
-import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.data import source, stream
 from ibdrr_tf.methods.base import Method
-from ibdrr_tf.replay import selection
 from ibdrr_tf.replay.exemplars import ExemplarStore
 
 __all__ = ["RawReplay"]
@@ -36,9 +34,7 @@ class RawReplay(Method):
   def remember(self, phase: int) -> None:
     """Keeps k images of each new class."""
     new = self.new_examples(phase)
-    chosen = np.concatenate(
-      [self._choose(new, label) for label in self.scenario.new_labels(phase)]
-    )
+    chosen = self.choose_exemplars(new)
     images = new.read(tf.constant(chosen)).numpy()
     self._store.write(phase, images, new.labels[chosen])
 
@@ -46,21 +42,3 @@ class RawReplay(Method):
     """The exemplar files."""
     _, labels = self._store.read(phase)
     return {"raw_exemplars": self._store.stored_bytes, "images": len(labels)}
-
-  def _choose(self, new: stream.Examples, label: int) -> np.ndarray:
-    """Indices of the exemplars of one class."""
-    config = self.config.memory
-    members = np.flatnonzero(new.labels == label)
-    if config.selection == "herding":
-      one_class = stream.Examples(
-        new.labels[members],
-        lambda indices: new.read(tf.gather(members, indices)),
-      )
-      picked = selection.herd(
-        self.features(one_class), config.exemplars_per_class
-      )
-    else:
-      picked = selection.pick_random(
-        len(members), config.exemplars_per_class, (self.config.seed, label)
-      )
-    return members[picked]

@@ -77,7 +77,7 @@ def test_finetune_starts_from_the_last_weights(make):
   method = make("finetune")
   learn(method, 1)
   old = method.classifier
-  new = method._compiled(1, steps=1)
+  new = method._compiled(1, steps=1, options={})
   assert old.classes == 2 and new.classes == 4
   images = method.new_examples(0).read(tf.range(5, dtype=tf.int64))
   np.testing.assert_allclose(new(images)[:, :2], old(images), atol=1e-5)

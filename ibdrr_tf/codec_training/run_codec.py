@@ -1,0 +1,85 @@
+"""The codec of a run: taken from elsewhere, or trained on its base classes."""
+
+import functools
+import pathlib
+import shutil
+
+import ml_collections
+import tensorflow as tf
+
+from ibdrr_tf import files
+from ibdrr_tf.codec import image_codec, pretrained
+from ibdrr_tf.codec_training import lossless, lossy
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.scenario import Scenario
+from ibdrr_tf.data.source import Source
+from ibdrr_tf.replay.codec import ReplayCodec
+
+__all__ = ["export_codec", "prepare_codec"]
+
+
+def prepare_codec(
+  config: ml_collections.ConfigDict,
+  source: Source,
+  scenario: Scenario,
+  workdir: pathlib.Path,
+  strategy: tf.distribute.Strategy,
+) -> ReplayCodec:
+  """Makes sure that a run has its lossy stage, and says how to fit the other.
+
+  Args:
+    config: `codec` names one to take both stages from; without it the lossy
+      stage is trained on the base classes.
+    source: the data set.
+    scenario: says which classes are base classes.
+    workdir: gets `codec/` and `reconstructions.png`.
+    strategy: models are made within its scope.
+  """
+  folder = workdir / "codec"
+  path = folder / pretrained.VQVAE_FILE
+  base = stream.select(source.train, scenario, scenario.new_labels(0))
+  if not path.is_file():
+    if config.codec:
+      _copy(pretrained.folder_of(config.codec), folder)
+    else:
+      model = lossy.train_vqvae(config, source, scenario, workdir, strategy)
+      lossy.store_vqvae(model, folder)
+  with strategy.scope():
+    vqvae = lossy.load_vqvae(folder)
+  if not (workdir / "reconstructions.png").is_file():
+    lossy.draw_reconstructions(vqvae, base, workdir)
+  return ReplayCodec(
+    folder=folder,
+    vqvae=vqvae,
+    vqvae_bytes=path.stat().st_size,
+    fit_bit_swap=functools.partial(
+      lossless.train_bit_swap,
+      config,
+      vqvae,
+      folder=workdir,
+      strategy=strategy,
+    ),
+  )
+
+
+def _copy(source: pathlib.Path, folder: pathlib.Path) -> None:
+  """Takes a codec over; the lossy stage last, for its presence says it all."""
+  for name in (pretrained.BITSWAP_FILE, pretrained.VQVAE_FILE):
+    with files.replaced(folder / name) as beside:
+      shutil.copyfile(source / name, beside)
+
+
+def export_codec(folder: pathlib.Path) -> None:
+  """Puts a SavedModel beside the stored models of a run's codec.
+
+  Its files are made elsewhere and moved in one by one, so that the models,
+  without which memory cannot be read, are never touched.
+  """
+  made = folder / ".saved_model"
+  image_codec.export(image_codec.load_image_codec(folder), made)
+  for path in made.iterdir():
+    target = folder / path.name
+    if target.is_dir():
+      shutil.rmtree(target)
+    path.replace(target)
+  made.rmdir()

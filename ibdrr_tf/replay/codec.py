@@ -1,0 +1,68 @@
+"""The codec of a run, as replay uses it."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.data import stream
+from ibdrr_tf.replay.memory import Codes
+
+__all__ = ["ReplayCodec", "encode_examples"]
+
+_BATCH = 250
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayCodec:
+  """Both stages: the lossy one is frozen, the lossless one follows the codes.
+
+  Attributes:
+    folder: where both are stored.
+    vqvae: the lossy stage.
+    vqvae_bytes: what it takes on the disk.
+    fit_bit_swap: trains the lossless stage: called with codes, `phase` and
+      `start`, a model to fine-tune or None.
+  """
+
+  folder: pathlib.Path
+  vqvae: HierarchicalVQVAE
+  vqvae_bytes: int
+  fit_bit_swap: Callable[..., BitSwapModel]
+
+  def encode(self, examples: stream.Examples) -> Codes:
+    """Codes of all examples, in order."""
+    return encode_examples(self.vqvae, examples)
+
+  def reconstruct(self, images: tf.Tensor) -> tf.Tensor:
+    """What is left of images, uint8 [n, h, w, 3], once they were coded."""
+    size = images.shape[1:3]
+    return self.vqvae.decode(*self.vqvae.encode(images))[
+      :, : size[0], : size[1]
+    ]
+
+
+def encode_examples(
+  vqvae: HierarchicalVQVAE, examples: stream.Examples
+) -> Codes:
+  """Codes of all examples, in order."""
+  parts = []
+  with tqdm.tqdm(
+    total=len(examples),
+    desc="encoding images",
+    unit="image",
+    leave=False,
+    disable=None,
+  ) as bar:
+    for images in stream.ordered_batches(examples, _BATCH):
+      parts.append([level.numpy() for level in vqvae.encode(images)])
+      bar.update(len(images))
+  top, bottom = (
+    np.concatenate(level).astype(np.int16) for level in zip(*parts, strict=True)
+  )
+  return Codes(top, bottom, examples.labels)

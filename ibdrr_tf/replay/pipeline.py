@@ -1,0 +1,208 @@
+"""From codes to training batches: the replay pipeline.
+
+    codes in RAM ─► shuffle ─► batch ─► VQ decoder ─► crop, flip ─► classifier
+    raw twins ──────────────────────────────────────► crop, flip ─► (IB)
+
+Bit-strings are decoded to codes once a phase. The VQ decoder runs in the
+training step, on whatever device trains, or once a phase when images are
+cached. Some examples have a *twin*: the raw image that their codes came from.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.data import augment, stream
+from ibdrr_tf.replay.memory import Codes
+
+__all__ = ["CACHES", "Prepared", "ReplayedExamples", "Twins", "decode_codes"]
+
+CACHES = ("codes", "images")
+_BATCH = 250
+
+
+class Prepared(NamedTuple):
+  """A batch as the classifier sees it.
+
+  Attributes:
+    images: uint8 [b, h, w, 3], reconstructions, augmented.
+    raw: uint8 [b, h, w, 3], their twins under the same augmentation; black
+      where there is none. None if no example has one.
+    has_raw: bool [b].
+  """
+
+  images: tf.Tensor
+  raw: tf.Tensor | None
+  has_raw: tf.Tensor | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Twins:
+  """Raw images of some examples.
+
+  Attributes:
+    raw: the images, read by their own numbers.
+    number: int64 [n], for each example its twin's number, or -1.
+  """
+
+  raw: stream.Examples
+  number: np.ndarray
+
+
+class ReplayedExamples:
+  """Examples that are remembered as codes.
+
+  It gives batches as `stream.Examples` does, but images are still codes in
+  them: `prepare` is to be called in the training step.
+
+  Args:
+    codes: all examples.
+    vqvae: decodes them.
+    image_size: height and width to which reconstructions are cut.
+    cache: `codes` decodes images in every step, `images` once and for all.
+    twins: raw images of some of them; None if there are none.
+    raw_share: how often an example that has a twin is replaced by it.
+  """
+
+  def __init__(
+    self,
+    codes: Codes,
+    vqvae: HierarchicalVQVAE,
+    image_size: tuple[int, int],
+    *,
+    cache: str = "codes",
+    twins: Twins | None = None,
+    raw_share: float = 0.0,
+  ):
+    self._codes = codes
+    self._vqvae = vqvae
+    self._image_size = image_size
+    self._cache = cache
+    self._twins = twins
+    self._raw_share = raw_share if twins else 0.0
+    self.labels = codes.labels
+
+  def __len__(self) -> int:
+    return len(self.labels)
+
+  def steps(self, batch_size: int) -> int:
+    """Number of batches in an epoch; the last one may be smaller."""
+    return math.ceil(len(self) / batch_size)
+
+  def training_batches(
+    self,
+    *,
+    batch_size: int,
+    epochs: range,
+    seed: tf.Tensor,
+    padding: int,
+    replicas: int = 1,
+  ) -> tf.data.Dataset:
+    """Batches for `prepare`; the arguments are those of `stream.Examples`.
+
+    Returns:
+      A data set of (a dictionary of tensors [b, …], labels int32 [b]).
+    """
+    count = len(self)
+    with tf.device("/CPU:0"):
+      stored = {k: tf.constant(v) for k, v in self._stored().items()}
+      labels = tf.constant(self.labels)
+
+    def draw(key: tf.Tensor) -> tf.Tensor:
+      """A crop and a flip, and whether to take the twin: int32 [n, 4]."""
+      crops = augment.draw_crops(count, padding, key)
+      key = tf.random.experimental.stateless_fold_in(key, 1)
+      chance = tf.random.stateless_uniform([count, 1], key)
+      return tf.concat([crops, tf.cast(chance < self._raw_share, tf.int32)], 1)
+
+    def batch(indices: tf.Tensor, drawn: tf.Tensor) -> tuple:
+      inputs = {k: tf.gather(v, indices) for k, v in stored.items()}
+      inputs["drawn"] = drawn
+      if self._twins:
+        inputs |= self._read_twins(indices)
+      return inputs, tf.gather(labels, indices)
+
+    return (
+      stream.shuffled_batches(
+        count,
+        draw,
+        batch_size=batch_size,
+        epochs=epochs,
+        seed=seed,
+        replicas=replicas,
+      )
+      .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+      .prefetch(tf.data.AUTOTUNE)
+    )
+
+  def preparation(
+    self, padding: int
+  ) -> Callable[[dict[str, tf.Tensor]], Prepared]:
+    """What makes images of a batch, inside the training step.
+
+    Args:
+      padding: as it was given to `training_batches`.
+    """
+
+    def prepare(inputs: dict[str, tf.Tensor]) -> Prepared:
+      images = inputs.get("images")
+      if images is None:
+        images = decode_codes(
+          self._vqvae, inputs["top"], inputs["bottom"], self._image_size
+        )
+      crops, takes_raw = inputs["drawn"][:, :3], inputs["drawn"][:, 3] == 1
+      images = augment.crop_and_flip(images, crops, padding)
+      if "raw" not in inputs:
+        return Prepared(images, None, None)
+      raw = augment.crop_and_flip(inputs["raw"], crops, padding)
+      takes_raw &= inputs["has_raw"]
+      # Who is replaced by its twin has nothing to learn from it any more.
+      return Prepared(
+        tf.where(takes_raw[:, tf.newaxis, tf.newaxis, tf.newaxis], raw, images),
+        raw,
+        inputs["has_raw"] & ~takes_raw,
+      )
+
+    return prepare
+
+  def _stored(self) -> dict[str, np.ndarray]:
+    """What is kept in RAM, by example."""
+    codes = self._codes
+    if self._cache == "codes":
+      return {"top": codes.top, "bottom": codes.bottom}
+    images = np.empty([len(self), *self._image_size, 3], np.uint8)
+    for start in tqdm.trange(
+      0, len(self), _BATCH, desc="decoding images", leave=False, disable=None
+    ):
+      part = slice(start, start + _BATCH)
+      images[part] = decode_codes(
+        self._vqvae, codes.top[part], codes.bottom[part], self._image_size
+      )
+    return {"images": images}
+
+  def _read_twins(self, indices: tf.Tensor) -> dict[str, tf.Tensor]:
+    number = tf.gather(tf.constant(self._twins.number), indices)
+    has_raw = number >= 0
+    raw = self._twins.raw.read(tf.boolean_mask(number, has_raw))
+    shape = [tf.size(indices, tf.int64), *self._image_size, 3]
+    raw = tf.scatter_nd(tf.where(has_raw), raw, shape)
+    raw = tf.ensure_shape(raw, [None, *self._image_size, 3])
+    return {"raw": raw, "has_raw": has_raw}
+
+
+def decode_codes(
+  vqvae: HierarchicalVQVAE,
+  top: tf.Tensor,
+  bottom: tf.Tensor,
+  image_size: tuple[int, int],
+) -> tf.Tensor:
+  """Images of codes of any integer type: uint8 [n, height, width, 3]."""
+  height, width = image_size
+  images = vqvae.decode(tf.cast(top, tf.int32), tf.cast(bottom, tf.int32))
+  return tf.ensure_shape(images[:, :height, :width], [None, height, width, 3])
