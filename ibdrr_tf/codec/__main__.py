@@ -115,4 +115,4 @@ def _output(values: flags.FlagValues, form: str) -> str:
 
 
 if __name__ == "__main__":
-  command_line.run(main, "the same command goes on")
+  command_line.run(main, "the same command goes on, or starts again")

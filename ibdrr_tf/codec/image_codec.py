@@ -71,8 +71,8 @@ class ImageCodec(tf.Module):
     **options: int,
   ):
     super().__init__()
-    model, vqvae_weights = packed.load_vqvae(vqvae_data)
-    bit_swap_model, bit_swap_weights = packed.load_bit_swap(bitswap_data)
+    model = packed.load_vqvae(vqvae_data)
+    bit_swap_model = packed.load_bit_swap(bitswap_data)
     shape = bit_swap_model.get_config()
     own = model.get_config()
     depths = tuple(shape[f"{level}_depth"] for level in ("top", "bottom"))
@@ -87,8 +87,7 @@ class ImageCodec(tf.Module):
       static = (StaticCoder.from_bytes(static_data), fingerprint)
     self.fingerprint = model_file.fingerprint(vqvae_data)
     self.depths = depths
-    # Functions refer to these; the Keras models themselves are not exported.
-    self._weights = [*vqvae_weights, *bit_swap_weights]
+    # The functions hold all weights; the Keras models are not exported.
     self._parts = _Untracked(
       model,
       CodeCodec(

@@ -1,12 +1,14 @@
 """Weights that stay small integers in an exported graph.
 
 A SavedModel with float32 variables would be four times as large as the stored
-models. Here a layer's variable is replaced by a *packed* weight, which holds
-the stored integers and becomes float32 wherever it is used, by the very product
+models. Here the weights of a layer are replaced by constants that hold the
+stored integers and become float32 wherever they are used, by the very product
 that opening the stored file computes. The layers do not know.
 """
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 import tensorflow as tf
@@ -18,17 +20,17 @@ from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 __all__ = ["PackedWeight", "load_bit_swap", "load_vqvae"]
 
 
-class PackedWeight(tf.Module):
+class PackedWeight:
   """Integers (or float16) times a scale; a float32 tensor to all who read it.
 
   Args:
-    values: int8, int32 or float16 of any shape.
+    values: int8 or float16 of any shape.
     scale: float32, what to multiply them with, by broadcasting.
   """
 
   def __init__(self, values: np.ndarray, scale: np.ndarray | float):
-    super().__init__()
-    self._values = tf.Variable(values, trainable=False)
+    # Constants: variables would add functions that save and restore them.
+    self._values = tf.constant(values)
     self._scale = tf.constant(scale, tf.float32)
 
   @property
@@ -45,16 +47,9 @@ class PackedWeight(tf.Module):
     del dtype, name
     return tf.cast(self._values, tf.float32) * self._scale
 
-  def __mul__(self, other: float) -> tf.Tensor:
-    return tf.convert_to_tensor(self) * other
 
-
-def load_vqvae(data: bytes) -> tuple[HierarchicalVQVAE, list[PackedWeight]]:
-  """Opens a stored VQ-VAE with packed weights: it encodes, but cannot learn.
-
-  Returns:
-    The model, and the weights that its graphs refer to.
-  """
+def load_vqvae(data: bytes) -> HierarchicalVQVAE:
+  """Opens a stored VQ-VAE with packed weights: it codes, but cannot learn."""
   model = weights.from_bytes(data)
   packed = {}
   for variable, values, scale in weights.stored_levels(model):
@@ -66,27 +61,30 @@ def load_vqvae(data: bytes) -> tuple[HierarchicalVQVAE, list[PackedWeight]]:
   for level in model.quantizers:
     books = [packed[book.ref()] for book in level.codebooks]
     _replace(level, "codebooks", books)
-  return model, list(packed.values())
+  return model
 
 
-def load_bit_swap(data: bytes) -> tuple[BitSwapModel, list[PackedWeight]]:
+def load_bit_swap(data: bytes) -> BitSwapModel:
   """Opens a stored Bit-Swap model with packed weights; see `load_vqvae`."""
   model = bit_swap_file.from_bytes(data)
-  packed = []
   for layer in model.integer_layers():
+    # Its networks want the integers themselves, not what they stand for.
     if isinstance(layer, integer.IntegerConv):
       kernel, bias = layer.integers()
-      parts = {
-        "kernel": (kernel, np.int8, integer.WEIGHT_UNIT),
-        "bias": (bias, np.int32, integer.SUM_UNIT),
-      }
+      values = kernel.numpy().astype(np.int8), bias.numpy().astype(np.int32)
     else:
-      parts = {"table": (layer.integers(), np.int8, layer.unit)}
-    for name, (value, dtype, unit) in parts.items():
-      # Units are powers of two: the quotient is exact, and so the integers.
-      packed.append(PackedWeight(value.numpy().astype(dtype), 1.0 / unit))
-      _replace(layer, name, packed[-1])
-  return model, packed
+      values = layer.integers().numpy().astype(np.int8)
+    _replace(layer, "integers", functools.partial(_to_float, _hold(values)))
+  return model
+
+
+def _hold(values: np.ndarray | tuple[np.ndarray, ...]):
+  """Constants of the same structure."""
+  return tf.nest.map_structure(tf.constant, values)
+
+
+def _to_float(constants):
+  return tf.nest.map_structure(lambda c: tf.cast(c, tf.float32), constants)
 
 
 def _replace(layer: tf.Module, name: str, value: object) -> None:
