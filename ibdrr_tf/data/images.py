@@ -106,8 +106,9 @@ def _open_array(
 def _open_files(
   files: dict[str, pathlib.Path | io.BytesIO], where: str
 ) -> Pile:
-  def full_name(name):
-    return f"{name!r} in {where}" if len(files) > 1 else where
+  def full_name(name: str) -> str:
+    is_path = isinstance(files[name], pathlib.Path)
+    return str(files[name]) if is_path else where
 
   names = tuple(files)
   sizes = []
