@@ -51,7 +51,6 @@ def main(argv: list[str]) -> None:
   values = flags.FlagValues()
   command_line.define_run_flags(values)
   for name, text in {
-    "codec": "codec folders, parted by commas",
     "photographs": "a folder of image files of any size",
     "picture": "where to draw reconstructions at 32, 64 and 224 pixels",
     "classify": "a folder for the checkpoints of classifiers to train",
@@ -61,6 +60,8 @@ def main(argv: list[str]) -> None:
   if command_line.print_help(__doc__, values, argv):
     return
   config, rest = command_line.parse_config(values, argv)
+  # Here --codec is a list of folders, and no part of what a run is.
+  config.codec = ""
   kinds = {"lossy": _lossy, "lossless": _lossless}
   if not rest or rest[0] not in kinds:
     raise UserError(

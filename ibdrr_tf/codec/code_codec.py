@@ -8,7 +8,8 @@ back the bits that its first latents read.
 
 Everything runs in graphs: `encode_chains`, `decode_chains` and `decode_chain`
 can be mapped over a `tf.data.Dataset` and exported. `compress` and `decompress`
-are the same for arrays, with errors that a user can read.
+are the same for arrays, with errors that a user can read. Loops and branches
+are written out as ops, so tracing leaves AutoGraph, which is slow, aside.
 """
 
 from __future__ import annotations
@@ -145,7 +146,9 @@ class CodeCodec:
       raise as_user_error(error) from error
     return np.column_stack([opened.images, opened.grid])
 
-  @tf.function(input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2)
+  @tf.function(
+    autograph=False, input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2
+  )
   def encode_chains(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
     """Codes, int32 [n, h, w, depth] of each level, to string [chains]."""
     with tf.device("/CPU:0"):  # See `decode_chains`.
@@ -174,7 +177,9 @@ class CodeCodec:
 
       return tf.cond(full * size < count, with_rest, lambda: chains)
 
-  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+  @tf.function(
+    autograph=False, input_signature=[tf.TensorSpec([None], tf.string)]
+  )
   def decode_chains(self, chains: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """String [chains] to codes, int32 [n, h, w, depth] of each level.
 
@@ -187,7 +192,7 @@ class CodeCodec:
       planes = self._decode_all(opened)
       return planes_module.from_planes(planes, *self._depths)
 
-  @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+  @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
   def decode_chain(self, string: tf.Tensor) -> tf.Tensor:
     """One chain to its planes, int32 [n, h, w, planes]; see `planes`."""
     with tf.device("/CPU:0"):

@@ -104,7 +104,10 @@ class ImageCodec(tf.Module):
     """The lossless stage."""
     return self._parts.codes
 
-  @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)])
+  @tf.function(
+    autograph=False,
+    input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)],
+  )
   def encode(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Images to codes.
 
@@ -128,7 +131,9 @@ class ImageCodec(tf.Module):
       self._parts.vqvae.encode, [images], size[1] * size[2], [tf.int32] * 2
     )
 
-  @tf.function(input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2)
+  @tf.function(
+    autograph=False, input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2
+  )
   def decode(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
     """Codes to uint8 images of the padded size; crop with `[:, :h, :w]`."""
     books = zip((top, bottom), self.depths, strict=True)
@@ -145,7 +150,10 @@ class ImageCodec(tf.Module):
     )
     return tf.ensure_shape(images, [None, None, None, 3])
 
-  @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)])
+  @tf.function(
+    autograph=False,
+    input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)],
+  )
   def compress(self, images: tf.Tensor) -> tf.Tensor:
     """Images, uint8 [n, h, w, 3], to a string []."""
     chains = self.codes.encode_chains(*self.encode(images))
@@ -160,13 +168,13 @@ class ImageCodec(tf.Module):
     body = tf.strings.reduce_join(chains)
     return tf.strings.join([header, _checksum(header), body])
 
-  @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+  @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
   def decompress(self, string: tf.Tensor) -> tf.Tensor:
     """The inverse of `compress`, as far as the codes allow."""
     size, top, bottom = self._open(string)
     return self.decode(top, bottom)[:, : size[1], : size[2]]
 
-  @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+  @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
   def decompress_codes(self, string: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The codes in a string: exactly those that `encode` gave."""
     return self._open(string)[1:]

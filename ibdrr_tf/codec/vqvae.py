@@ -281,7 +281,10 @@ class HierarchicalVQVAE(tf.keras.Model):
     result = self.reconstruct(top.quantized, bottom.quantized)
     return result[:, : size[1], : size[2]]
 
-  @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)])
+  @tf.function(
+    autograph=False,
+    input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)],
+  )
   def encode(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Images to codes.
 
@@ -295,7 +298,9 @@ class HierarchicalVQVAE(tf.keras.Model):
     top, bottom = self.quantize(pad_to_grid(images))
     return top.indices, bottom.indices
 
-  @tf.function(input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2)
+  @tf.function(
+    autograph=False, input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2
+  )
   def decode(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
     """Codes to uint8 images of the padded size; crop with `[:, :h, :w]`."""
     return _to_uint8(
