@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.classifiers.classifier import save_classifier
-from ibdrr_tf.codec_training import prepare_codec
+from ibdrr_tf.codec_training import export_codec, prepare_codec
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.scenario import Scenario
@@ -68,6 +68,8 @@ def run_experiment(
   for phase in scenario.phases[len(phases) :]:
     record, confusion = _run_phase(method, phase)
     phases.append(record)
+    if method.uses_codec and phase == scenario.phases[-1]:
+      export_codec(claimed.path / "codec")
     results = records.summarize(phases, _identity(config, method, command))
     _write_phase(claimed.path, results, confusion, scenario)
     print(report.phase_row(record), flush=True)
@@ -132,9 +134,9 @@ def _write_phase(
   files.write_json(path / "results.json", results)
   # Only the last phase's weights can be needed again.
   for earlier in range(phase):
-    shutil.rmtree(
-      path / "checkpoints" / f"phase-{earlier:03d}", ignore_errors=True
-    )
+    for stage in ("phase", "bitswap"):
+      folder = path / "checkpoints" / f"{stage}-{earlier:03d}"
+      shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_summaries(

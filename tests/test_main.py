@@ -4,19 +4,19 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from PIL import Image
+from processes import accuracies, start, wait_for
 
 from ibdrr_tf import command_line, main
 
 # A run of seconds: few generated images, a thin network, two phases.
 TINY = [
   "--phases=1",
+  "--method=raw_replay",
   "--config.data.classes=4",
   "--config.data.shapes_train=20",
   "--config.data.shapes_test=5",
@@ -25,20 +25,6 @@ TINY = [
   "--config.classifier.batch_size=16",
   "--config.memory.exemplars_per_class=5",
 ]
-
-
-def start(*arguments, **options):
-  # A shell starts background jobs with Ctrl-C ignored, and children inherit it.
-  options.setdefault(
-    "preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-  )
-  return subprocess.Popen(
-    [sys.executable, "-m", "ibdrr_tf.main", *map(str, arguments)],
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-    **options,
-  )
 
 
 def run_in_process(monkeypatch, capsys, *arguments):
@@ -53,14 +39,6 @@ def run_in_process(monkeypatch, capsys, *arguments):
   finally:
     signal.signal(signal.SIGTERM, handler)
   return code, capsys.readouterr()
-
-
-def accuracies(workdir):
-  results = json.loads((workdir / "results.json").read_text())
-  return [
-    (p["phase"], p["accuracy"], p["accuracy_by_phase_group"], p["memory"])
-    for p in results["phases"]
-  ]
 
 
 def assert_one_sentence(code, error, *parts):
@@ -306,14 +284,6 @@ def test_other_data_is_another_run(monkeypatch, capsys, tmp_path):
   assert_one_sentence(code, output.err, "data_fingerprint")
 
 
-def _wait_for(condition, process):
-  end = time.monotonic() + 120
-  while not condition():
-    assert process.poll() is None, process.stderr.read()
-    assert time.monotonic() < end
-    time.sleep(0.005)
-
-
 @pytest.mark.parametrize(
   ("when", "how", "code"),
   [
@@ -330,7 +300,7 @@ def test_interrupted_runs_reach_the_same_table(
   workdir = tmp_path / "w"
   arguments = [*TINY, f"--workdir={workdir}"]
   process = start(*arguments)
-  _wait_for((workdir / when).exists, process)
+  wait_for((workdir / when).exists, process)
   os.kill(process.pid, how)
   _, error = process.communicate(timeout=60)
   assert process.returncode == code

@@ -59,8 +59,9 @@ def train_bit_swap(
   """
   recipe = config.bitswap
   planes = codes.planes()
-  held_out = np.arange(len(planes)) % _HELD_OUT == _HELD_OUT - 1
-  learned = _Planes(planes[~held_out].astype(np.int16))
+  held_out = _hold_out(len(planes))
+  learned = planes[~held_out] if len(planes) > 1 else planes
+  learned = _Planes(learned.astype(np.int16))
   epochs = recipe.fine_tune_epochs if phase else recipe.epochs
   steps = -(-len(learned.planes) // recipe.batch_size)
   tf.keras.utils.set_random_seed(config.seed + phase)
@@ -131,6 +132,12 @@ def load_code_codec(folder: str | pathlib.Path, **options: int) -> CodeCodec:
       f"`python -m ibdrr_tf.codec train` has filled."
     )
   return codec_of(path.read_bytes(), **options)
+
+
+def _hold_out(count: int) -> np.ndarray:
+  """Which images only judge the others' training: bool [count]."""
+  every = min(_HELD_OUT, count)
+  return np.arange(count) % every == every - 1
 
 
 class _Planes:

@@ -1,0 +1,135 @@
+"""Whole runs that remember codes: what they leave, and what kills them not."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from processes import accuracies, start, wait_for
+
+from ibdrr_tf.replay.memory import CodeMemory
+
+TINY = [
+  "--phases=1",
+  "--config.data.classes=4",
+  "--config.data.shapes_train=20",
+  "--config.data.shapes_test=5",
+  "--config.classifier.width=2",
+  "--config.classifier.epochs=2",
+  "--config.classifier.batch_size=16",
+  "--config.memory.exemplars_per_class=3",
+  "--config.vqvae.epochs=2",
+  "--config.vqvae.batch_size=16",
+  "--config.vqvae.channels=8",
+  "--config.vqvae.residual_channels=4",
+  "--config.vqvae.residual_blocks=1",
+  "--config.vqvae.codebook_size=16",
+  "--config.vqvae.embedding=4",
+  "--config.bitswap.epochs=2",
+  "--config.bitswap.fine_tune_epochs=1",
+  "--config.bitswap.latents=1",
+  "--config.bitswap.width=8",
+  "--config.bitswap.blocks=1",
+]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp("runs") / "w"
+  process = start(*TINY, f"--workdir={workdir}")
+  _, error = process.communicate(timeout=600)
+  assert process.returncode == 0, error
+  return workdir
+
+
+def test_a_run_leaves_everything_it_promises(uninterrupted):
+  names = {path.name for path in uninterrupted.iterdir()}
+  assert {
+    "checkpoints",
+    "classifier",
+    "codec",
+    "config.json",
+    "memory",
+    "phase_accuracy.png",
+    "reconstructions.png",
+    "report.md",
+    "results.json",
+    "tensorboard",
+  } == names
+  results = json.loads((uninterrupted / "results.json").read_text())
+  assert results["method"] == "ib_drr"
+  ledger = results["phases"][-1]["memory"]
+  memory, codec = uninterrupted / "memory", uninterrupted / "codec"
+  assert ledger["payload"] + ledger["index"] + ledger["raw_exemplars"] == sum(
+    path.stat().st_size for path in memory.iterdir()
+  )
+  for name, file in (
+    ("codec_vqvae", "vqvae.ibvq"),
+    ("codec_bitswap", "bitswap.ibbs"),
+  ):
+    assert ledger[name] == (codec / file).stat().st_size
+  assert ledger["images"] == 80
+  # 16 + 64 codes an image, at 32 pixels.
+  assert ledger["bits_per_code"] == 8 * ledger["payload"] / (80 * 80)
+  assert 0 < ledger["bits_per_code"] < 5  # Four bits without a model.
+
+
+def test_the_exported_codec_reads_what_the_library_wrote(uninterrupted):
+  codec = tf.saved_model.load(str(uninterrupted / "codec"))
+  images = np.random.default_rng(0).integers(0, 256, (3, 20, 32, 3))
+  images = images.astype(np.uint8)
+  back = codec.decompress(codec.compress(images))
+  top, bottom = codec.encode(images)
+  np.testing.assert_array_equal(back, codec.decode(top, bottom)[:, :20])
+
+
+def test_tensorboard_shows_bits_bytes_and_losses(uninterrupted):
+  tags = set()
+  for file in (uninterrupted / "tensorboard").rglob("events*"):
+    for event in tf.compat.v1.train.summary_iterator(str(file)):
+      tags |= {value.tag for value in event.summary.value}
+  assert {
+    "epoch_psnr",
+    "epoch_bits_per_code",
+    "epoch_ib_loss",
+    "epoch_accuracy",
+    "accuracy/all classes seen",
+    "memory/bits_per_code",
+    "memory/total",
+  } <= tags
+
+
+def test_killed_in_every_stage_nothing_is_lost(uninterrupted, tmp_path):
+  """One run, killed in each stage, then brought to its end."""
+  workdir = tmp_path / "w"
+  for number, when in enumerate(
+    (
+      "checkpoints/vqvae/ckpt-1.index",
+      "checkpoints/phase-000/ckpt-1.index",
+      "checkpoints/bitswap-000/ckpt-1.index",
+      "codec/bitswap.next.ibbs",
+      "checkpoints/phase-001/ckpt-1.index",
+    )
+  ):
+    resume = ["--resume"] if number else []
+    process = start(*TINY, f"--workdir={workdir}", *resume)
+    wait_for((workdir / when).exists, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    memory = CodeMemory(workdir / "memory", workdir / "codec")
+    if memory.phase >= 0:
+      labels = memory.read().labels
+      assert np.bincount(labels).tolist() == [20] * (2 + memory.phase * 2)
+  process = start(*TINY, f"--workdir={workdir}", "--resume")
+  _, error = process.communicate(timeout=600)
+  assert process.returncode == 0, error
+  assert accuracies(workdir) == accuracies(uninterrupted)
+  remembered, want = (
+    CodeMemory(path / "memory", path / "codec").read()
+    for path in (workdir, uninterrupted)
+  )
+  np.testing.assert_array_equal(remembered.bottom, want.bottom)
+  np.testing.assert_array_equal(remembered.labels, want.labels)
