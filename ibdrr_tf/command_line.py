@@ -137,7 +137,6 @@ def define_run_flags(flag_values: flags.FlagValues) -> None:
   text = {
     "dataset": "shapes, folder, or a TensorFlow Datasets name such as cifar100",
     "data_dir": "folder of the data set",
-    "codec": "a codec's folder; without it one is trained on the base classes",
     "distribute": f"devices: {', '.join(distribution.STRATEGIES)}",
   }
   for name, help_text in text.items():

@@ -20,6 +20,7 @@ from absl import flags
 
 from ibdrr_tf import command_line, distribution, experiment, workdir
 from ibdrr_tf import config as configs
+from ibdrr_tf.codec import pretrained
 from ibdrr_tf.methods import METHODS
 
 __all__ = ["main"]
@@ -48,6 +49,8 @@ def _define_flags(values: flags.FlagValues) -> None:
   command_line.define_run_flags(values)
   text = {
     "method": f"how to learn: {', '.join(sorted(METHODS))}",
+    "codec": f"to use a codec as it is: {', '.join(pretrained.names())}, or a "
+    f"folder; without it one is trained on the base classes",
     "workdir": "folder of the run; default runs/<dataset>-<method>-<time>",
   }
   for name, help_text in text.items():

@@ -15,7 +15,15 @@ them on raw images, and keeps its checkpoints in DIR.
 
 `lossless` compresses the codes of all training images of the config's classes
 in every form there is, checks that they come back, and holds Bit-Swap against
-its own ELBO and the range coder against constriction's ANS coder.
+its own ELBO and the range coder against constriction's ANS coder; `--sizes`
+adds what sizes of chains and groups cost, on the first 10,000 images.
+
+    python -m ibdrr_tf.bench memory --data_dir=DATA [--codec=DIR[,DIR...]]
+    python -m ibdrr_tf.bench replay [--codec=DIR]
+
+`memory` prints the byte ledger of CIFAR-100's 50,000 training images, models
+included, beside the paper's. `replay` times training steps that are fed from
+bit-strings against steps that are fed from raw images in RAM.
 """
 
 import os
@@ -32,9 +40,8 @@ from absl import flags
 
 from ibdrr_tf import codec_training, command_line, files
 from ibdrr_tf import config as configs
-from ibdrr_tf.bench import lossless, lossy
-from ibdrr_tf.codec import bit_swap_file, model_file, weights
-from ibdrr_tf.codec import planes as planes_module
+from ibdrr_tf.bench import lossless, lossy, memory, replay
+from ibdrr_tf.codec import bit_swap_file, model_file, pretrained, weights
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.errors import UserError
@@ -45,34 +52,47 @@ from ibdrr_tf.workdir import open_workdir
 
 __all__ = ["main"]
 
+_SOME = 10_000
+
 
 def main(argv: list[str]) -> None:
   """Runs the measurement that the first argument names."""
   values = flags.FlagValues()
   command_line.define_run_flags(values)
   for name, text in {
+    "codec": "codec folders, parted by commas",
     "photographs": "a folder of image files of any size",
     "picture": "where to draw reconstructions at 32, 64 and 224 pixels",
     "classify": "a folder for the checkpoints of classifiers to train",
     "json": "where to write the figures as JSON",
   }.items():
     flags.DEFINE_string(name, "", text, flag_values=values)
+  for name, text in {
+    "quick": "measure less, in seconds instead of minutes",
+    "sizes": "also try sizes of chains and groups",
+  }.items():
+    flags.DEFINE_boolean(name, False, text, flag_values=values)
   if command_line.print_help(__doc__, values, argv):
     return
   config, rest = command_line.parse_config(values, argv)
   # Here --codec is a list of folders, and no part of what a run is.
   config.codec = ""
-  kinds = {"lossy": _lossy, "lossless": _lossless}
+  kinds = {
+    "lossy": _lossy,
+    "lossless": _lossless,
+    "memory": _memory,
+    "replay": _replay,
+  }
   if not rest or rest[0] not in kinds:
     raise UserError(
       f"there is no measurement {rest[0] if rest else ''!r}: give "
-      f"{' or '.join(kinds)}."
+      f"{', '.join(kinds)}."
     )
   command_line.refuse_arguments(rest[1:])
   configs.validate(config, tuple(METHODS))
   if values.picture and not values.photographs:
     raise UserError("--picture needs image files: give --photographs=DIR.")
-  if not values.codec:
+  if not values.codec and rest[0] in ("lossy", "lossless"):
     raise UserError("there is nothing to measure: give --codec=DIR.")
   measured = kinds[rest[0]](config, values)
   if values.json:
@@ -131,17 +151,39 @@ def _lossless(config: Any, values: flags.FlagValues) -> dict[str, Any]:
     rows = lossless.measure(folder, codes)
     stored = pathlib.Path(folder) / codec_training.BITSWAP_FILE
     model = bit_swap_file.from_bytes(stored.read_bytes())
-    planes = planes_module.to_planes(
-      *(tf.constant(level, tf.int32) for level in codes)
-    ).numpy()
+    planes = encoded.planes()
     rows["Bit-Swap's own ELBO"] = {
       "bits_per_code": lossless.elbo(model, planes)
     }
     measured[folder] = rows
     _print_table(f"{folder}, {len(planes)} images", rows)
+    if values.sizes:
+      some = tuple(level[:_SOME] for level in codes)
+      measured[f"{folder}, sizes"] = lossless.size_curve(folder, some)
+      _print_table(f"{folder}, sizes", measured[f"{folder}, sizes"])
   measured["coder"] = lossless.coder_speed()
   _print_table("decisions", {"one stream": measured["coder"]})
   return measured
+
+
+def _memory(config: Any, values: flags.FlagValues) -> dict[str, Any]:
+  config.dataset = "cifar100"
+  config.data.classes = 0
+  source, _ = load_data(config)
+  codecs = values.codec.split(",") if values.codec else memory.CODECS
+  count = _SOME // 10 if values.quick else None
+  rows = memory.measure(source, codecs, count)
+  _print_table("bytes" if count is None else f"bytes, {count} images", rows)
+  return rows
+
+
+def _replay(config: Any, values: flags.FlagValues) -> dict[str, Any]:
+  steps, width = (2, 8) if values.quick else (6, 64)
+  rows = replay.measure(
+    values.codec or pretrained.DEFAULT, steps=steps, width=width
+  )
+  _print_table(f"one step, ResNet-18 of width {width}, batch 128", rows)
+  return rows
 
 
 def _print_table(title: str, table: dict[str, dict[str, float]]) -> None:

@@ -15,9 +15,12 @@ from ibdrr_tf.codec.code_codec import CodeCodec
 from ibdrr_tf.codec.range_coder import encode, make_lookup
 from ibdrr_tf.errors import UserError
 
-__all__ = ["coder_speed", "elbo", "measure"]
+__all__ = ["coder_speed", "elbo", "measure", "size_curve"]
 
 _BATCH = 500
+# Chains and groups: each around what is used, the other kept.
+_SIZES = [(size, 32) for size in (100, 250, 500, 1000, 2500)]
+_SIZES += [(1000, size) for size in (8, 16, 64, 128)]
 
 
 def measure(
@@ -69,6 +72,29 @@ def elbo(model: BitSwapModel, planes: np.ndarray) -> float:
     for n, batch in enumerate(batches)
   )
   return bits / planes.size
+
+
+def size_curve(
+  folder: str, codes: tuple[np.ndarray, np.ndarray]
+) -> dict[str, dict[str, float]]:
+  """What sizes of chains and groups cost, in bits a code and in time.
+
+  Args:
+    folder: a codec folder.
+    codes: top and bottom, int [n, h, w, depth].
+  """
+  rows = {}
+  for chain_images, group in _SIZES:
+    codec = codec_training.load_code_codec(
+      folder, chain_images=chain_images, group=group
+    )
+    codec.decompress(
+      codec.compress(*(level[:40] for level in codes))
+    )  # Traces.
+    row = _timed(codec, codes, 0)
+    del row["model_bytes"]
+    rows[f"{chain_images} images a chain, {group} a group"] = row
+  return rows
 
 
 def coder_speed(count: int = 2_000_000) -> dict[str, float]:

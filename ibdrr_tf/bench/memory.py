@@ -1,0 +1,102 @@
+"""What remembering all of CIFAR-100 takes on the disk, and what it took."""
+
+import pathlib
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf.codec import bit_swap_file, pretrained, weights
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.source import Source
+from ibdrr_tf.evaluation.ledger import Ledger
+from ibdrr_tf.replay import selection
+from ibdrr_tf.replay.codec import encode_examples
+from ibdrr_tf.replay.exemplars import ExemplarStore
+from ibdrr_tf.replay.memory import CodeMemory, Codes
+
+__all__ = ["CODECS", "measure"]
+
+CODECS = ("cifar100_depth1", "cifar100")
+_EXEMPLARS = 20
+# The paper's memory table, in MB; what it calls MB is partly MiB.
+_PAPER = {
+  "paper, DRR": {
+    "payload": 4.24e6,
+    "codec_vqvae": 5.81e6,
+    "codec_bitswap": 13.4e6,
+    "raw_exemplars": 0.0,
+  },
+  "paper, IB-DRR": {
+    "payload": 4.24e6,
+    "codec_vqvae": 5.81e6,
+    "codec_bitswap": 13.4e6,
+    "raw_exemplars": 6.2e6,
+  },
+}
+
+
+def measure(
+  source: Source, codecs: tuple[str, ...] | list[str], count: int | None
+) -> dict[str, dict[str, float]]:
+  """Ledgers of `drr` and `ib_drr` with each codec, and the paper's.
+
+  Everything is really written: the codes of all images as a memory of one
+  phase, and the exemplars.
+
+  Args:
+    source: CIFAR-100.
+    codecs: names or folders.
+    count: of images, the first ones; None takes all.
+  """
+  labels = source.train.labels
+  order = np.argsort(labels, kind="stable")[:count]
+  examples = stream.take(stream.Examples(labels, source.train.read), order)
+  with tempfile.TemporaryDirectory() as temporary:
+    exemplars = _write_exemplars(examples, pathlib.Path(temporary))
+  rows = {}
+  for name in codecs:
+    stored = _write_memory(pretrained.folder_of(name), examples)
+    rows[f"{name}, drr"] = _row(Ledger(**stored))
+    rows[f"{name}, ib_drr"] = _row(Ledger(**stored, raw_exemplars=exemplars))
+  raw = len(examples) * int(np.prod(source.train.image_shape))
+  rows["raw pixels"] = _row(Ledger(raw_exemplars=raw, images=len(examples)))
+  for name, parts in _PAPER.items():
+    total = sum(parts.values())
+    rows[name] = {**parts, "total": total, "bytes_per_image": total / 50_000}
+  return rows
+
+
+def _write_memory(
+  folder: pathlib.Path, examples: stream.Examples
+) -> dict[str, int]:
+  vqvae_data = (folder / pretrained.VQVAE_FILE).read_bytes()
+  encoded = encode_examples(weights.from_bytes(vqvae_data), examples)
+  codes = Codes(encoded.top, encoded.bottom, examples.labels)
+  model = bit_swap_file.from_bytes(
+    (folder / pretrained.BITSWAP_FILE).read_bytes()
+  )
+  with tempfile.TemporaryDirectory() as temporary:
+    root = pathlib.Path(temporary)
+    memory = CodeMemory(root / "memory", root / "codec")
+    memory.replace(0, codes, model)
+    return {**memory.stored_bytes(), "codec_vqvae": len(vqvae_data)}
+
+
+def _write_exemplars(examples: stream.Examples, folder: pathlib.Path) -> int:
+  """Bytes of 20 raw images a class."""
+  chosen = []
+  for label in np.unique(examples.labels):
+    members = np.flatnonzero(examples.labels == label)
+    picked = selection.pick_random(len(members), _EXEMPLARS, (0, int(label)))
+    chosen.append(members[picked])
+  numbers = np.concatenate(chosen)
+  store = ExemplarStore(folder)
+  images = examples.read(tf.constant(numbers)).numpy()
+  store.write(0, images, examples.labels[numbers])
+  return store.stored_bytes
+
+
+def _row(ledger: Ledger) -> dict[str, float]:
+  fields = {k: v for k, v in ledger.to_json().items() if v is not None}
+  return {**fields, "bytes_per_image": ledger.total / ledger.images}
