@@ -83,6 +83,7 @@ class ReplayClassifier(Classifier):
     """Loss and accuracy; with Information Back also L_sim."""
     return super().metrics + ([self._similarity] if self._weight else [])
 
+  @tf.autograph.experimental.do_not_convert  # It would only take longer.
   def train_step(self, data: tuple) -> dict[str, tf.Tensor]:
     """One step of `fit` on a batch for `prepare`, and its labels."""
     inputs, labels = data

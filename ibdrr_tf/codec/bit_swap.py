@@ -49,10 +49,11 @@ class BitSwap:
     ]
 
   @tf.function(
+    autograph=False,  # Loops are written out as ops; converting takes longer.
     input_signature=[
       tf.TensorSpec([None] * 5, tf.int32),
       tf.TensorSpec([], tf.int32),
-    ]
+    ],
   )
   def encode(
     self, planes: tf.Tensor, group: tf.Tensor
@@ -96,12 +97,13 @@ class BitSwap:
     return messages, _SEED - untouched
 
   @tf.function(
+    autograph=False,  # Loops are written out as ops; converting takes longer.
     input_signature=[
       tf.TensorSpec([None], tf.string),
       tf.TensorSpec([], tf.int32),
       tf.TensorSpec([2], tf.int32),
       tf.TensorSpec([], tf.int32),
-    ]
+    ],
   )
   def decode(
     self,

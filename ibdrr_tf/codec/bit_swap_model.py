@@ -313,6 +313,7 @@ class BitSwapModel(tf.keras.Model):
     spared = tf.maximum(1.0 - price, 0.0) * latent_bits
     return tf.reduce_mean(bits - spared) / codes
 
+  @tf.autograph.experimental.do_not_convert  # It would only take longer.
   def train_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
     """One step of `fit` on planes, int32 [n, h, w, planes]."""
     seed = tf.stack([tf.constant(self._config["seed"], tf.int64), self.step])
@@ -322,6 +323,7 @@ class BitSwapModel(tf.keras.Model):
     self.step.assign_add(1)
     return {metric.name: metric.result() for metric in self.metrics}
 
+  @tf.autograph.experimental.do_not_convert
   def test_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
     """One step of `evaluate`."""
     self._step(data, tf.constant([0, -1], tf.int64))
