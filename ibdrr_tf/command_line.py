@@ -225,13 +225,18 @@ def _split_config(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def _load_config(path: str) -> ml_collections.ConfigDict:
+  """Calls get_config() of FILE.py, or get_config("NAME") of FILE.py:NAME."""
+  path, colon, variant = path.partition(".py:")
+  path, arguments = (f"{path}.py", [variant]) if colon else (path, [])
   if not pathlib.Path(path).is_file():
     raise UserError(
       f"there is no config file {path!r}: give a path such as "
       f"--config=configs/cifar100_mini.py, or leave it out for the demo."
     )
   try:
-    config = runpy.run_path(path)["get_config"]()
+    config = runpy.run_path(path)["get_config"](*arguments)
+  except UserError:
+    raise
   except Exception as error:  # A config file is code: anything may happen.
     raise UserError(
       f"the config file {path} failed with {type(error).__name__}: {error}."

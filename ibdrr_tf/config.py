@@ -4,6 +4,8 @@ The defaults are the embedded demonstration, which needs no file and runs on two
 CPU cores in a few minutes. The files in `configs/` start from here.
 """
 
+from typing import Any
+
 import ml_collections
 
 from ibdrr_tf.classifiers import information_back, resnet
@@ -11,6 +13,9 @@ from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay import pipeline, selection
 
 __all__ = ["get_config", "validate"]
+
+# Methods that can be told how many bytes to keep.
+_BUDGETED = ("raw_replay", "webp_replay", "jpeg_replay")
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -111,7 +116,103 @@ def get_config() -> ml_collections.ConfigDict:
   config.memory = ml_collections.ConfigDict()
   config.memory.exemplars_per_class = 20
   config.memory.selection = "random"  # or herding
+  config.memory.quality = 20  # of webp_replay and jpeg_replay
+  # Instead of a number of exemplars or a quality: as much as fits; 0 is off.
+  config.memory.total_bytes = 0
+  for method, section in _baselines().items():
+    config[method] = section
   return config
+
+
+def _baselines() -> dict[str, ml_collections.ConfigDict]:
+  """What each baseline has for itself, as its authors or PyCIL set it.
+
+  These methods take backbone, batch size and momentum from `classifier`, and
+  their learning rates from here: `base` is for the base phase, `increment` for
+  those after it.
+  """
+  section = ml_collections.ConfigDict
+  lucir = _schedule(0.1, 5e-4, (80 / 160, 120 / 160), 10.0)
+  return {
+    "lwf": section(
+      {
+        "temperature": 2.0,
+        "distillation": 3.0,
+        "base": _schedule(0.1, 5e-4, (60 / 200, 120 / 200, 160 / 200), 10.0),
+        "increment": _schedule(
+          0.1, 2e-4, (60 / 250, 120 / 250, 180 / 250, 220 / 250), 10.0
+        ),
+      }
+    ),
+    "icarl": section(
+      {
+        "loss": "softmax",  # or sigmoid, the paper's
+        "temperature": 2.0,
+        "distillation": 1.0,
+        "base": _schedule(0.1, 5e-4, (60 / 200, 120 / 200, 170 / 200), 10.0),
+        "increment": _schedule(0.1, 2e-4, (80 / 170, 120 / 170), 10.0),
+      }
+    ),
+    "lucir": section(
+      {
+        "distillation": 5.0,  # times sqrt(old classes / new classes)
+        "ranking": 1.0,
+        "margin": 0.5,
+        "hardest": 2,
+        "base": dict(lucir),
+        "increment": dict(lucir),
+      }
+    ),
+    "mnemonics": section(
+      {
+        "temperature": 2.0,
+        "beta": 0.25,
+        "pixel_rate": 1e-5,  # in the network's units: 64 grey levels
+        "pixel_momentum": 0.9,
+        "pixel_epochs": 1,
+        "base": dict(lucir),
+        "increment": dict(lucir),
+      }
+    ),
+    "gfr": section(
+      {
+        "noise": 200,
+        "hidden": 512,
+        "penalty": 10.0,  # of the critic's gradient
+        "critic_steps": 5,
+        "generator_epochs": 501,
+        "generator_batch_size": 128,
+        "generator_rate": 1e-4,
+        "generator_milestones": (200 / 501, 400 / 501),
+        "generator_decay_factor": 1 / 0.3,
+        "generator_distillation": 1e-3,
+        "views": 10,  # augmented views of the data, whose features are kept
+        "base": _schedule(1e-3, 2e-4, (200 / 201,), 10.0),
+        "increment": _schedule(1e-3, 2e-4, (200 / 201,), 10.0),
+      }
+    ),
+  }
+
+
+def _schedule(
+  learning_rate: float,
+  weight_decay: float,
+  milestones: tuple[float, ...],
+  decay_factor: float,
+) -> dict[str, Any]:
+  """A learning rate that falls in steps; milestones are shares of the epochs.
+
+  Zero epochs are as many as `classifier.epochs`.
+  """
+  return {
+    "epochs": 0,
+    "learning_rate": learning_rate,
+    "weight_decay": weight_decay,
+    "milestones": milestones,
+    "decay_factor": decay_factor,
+    "warmup_epochs": 0.0,
+    "warmup_share": 0.1,
+  }
 
 
 def validate(
@@ -147,6 +248,9 @@ def validate(
       f"config.bitswap.latent_stride={stride} is no power of two: give 1, 2 or "
       f"4."
     )
+  _validate_memory(config.memory, config.method)
+  for name in _baselines():
+    _validate_baseline(name, config[name])
   classifier = config.classifier
   _one_of("classifier.backbone", classifier.backbone, resnet.BACKBONES)
   for name in ("width", "epochs", "batch_size"):
@@ -160,17 +264,46 @@ def validate(
     )
   _positive("classifier.learning_rate", classifier.learning_rate)
   _positive("classifier.decay_factor", classifier.decay_factor)
-  for share in classifier.milestones:
-    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
-      raise UserError(
-        f"config.classifier.milestones has {share!r}: give shares of the "
-        f"epochs, from 0 to 1."
-      )
+  _shares("classifier.milestones", classifier.milestones)
   _validate_replay(config.replay, config.ib)
   features = resnet.FEATURES[classifier.backbone]
   _one_of("config.ib.feature", config.ib.feature, features)
-  _at_least("memory.exemplars_per_class", config.memory.exemplars_per_class, 1)
-  _one_of("memory.selection", config.memory.selection, selection.SELECTIONS)
+
+
+def _validate_memory(config: ml_collections.ConfigDict, method: str) -> None:
+  _at_least("memory.exemplars_per_class", config.exemplars_per_class, 1)
+  _one_of("memory.selection", config.selection, selection.SELECTIONS)
+  _at_least("memory.total_bytes", config.total_bytes, 0)
+  if config.quality not in range(101):
+    raise UserError(
+      f"config.memory.quality={config.quality} is out of range: give 0 to 100."
+    )
+  if config.total_bytes and method not in _BUDGETED:
+    raise UserError(
+      f"config.memory.total_bytes is not for --method={method}: leave it out, "
+      f"or choose from {', '.join(_BUDGETED)}."
+    )
+
+
+def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
+  """Counts are 1 or more, other numbers not negative, milestones shares."""
+  for field, value in config.items():
+    path = f"{name}.{field}"
+    if isinstance(value, ml_collections.ConfigDict):
+      _at_least(f"{path}.epochs", value.epochs, 0)
+      _positive(f"{path}.learning_rate", value.learning_rate)
+      _positive(f"{path}.decay_factor", value.decay_factor)
+      for other in ("weight_decay", "warmup_epochs", "warmup_share"):
+        _at_least(f"{path}.{other}", value[other], 0)
+      _shares(f"{path}.milestones", value.milestones)
+    elif field.endswith("milestones"):
+      _shares(path, value)
+    elif field.endswith(("temperature", "rate", "decay_factor")):
+      _positive(path, value)
+    elif not isinstance(value, str):
+      _at_least(path, value, 1 if isinstance(value, int) else 0)
+  if name == "icarl":
+    _one_of("icarl.loss", config.loss, ("softmax", "sigmoid"))
 
 
 def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
@@ -234,6 +367,14 @@ def _one_of(name: str, value: str, allowed) -> None:
     raise UserError(
       f"{name}={value!r} is unknown: choose from {', '.join(sorted(allowed))}."
     )
+
+
+def _shares(name: str, values) -> None:
+  for share in values:
+    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+      raise UserError(
+        f"config.{name} has {share!r}: give shares of the epochs, from 0 to 1."
+      )
 
 
 def _positive(name: str, value: float) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files
-from ibdrr_tf.classifiers.classifier import save_classifier
+from ibdrr_tf.classifiers.classifier import plain, save_classifier
 from ibdrr_tf.codec_training import export_codec, prepare_codec
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import fingerprint, load_data
@@ -108,6 +108,10 @@ def _run_phase(method: Method, phase: int) -> tuple[dict[str, Any], np.ndarray]:
     confusion=confusion,
     train_seconds=seconds,
     memory=Ledger(**method.stored_bytes(phase)).to_json(),
+    other_accuracies={
+      name: 100.0 * float(np.mean(predictions == test.labels))
+      for name, predictions in method.other_predictions(test).items()
+    },
   )
   _write_classifier(method)
   return record, confusion
@@ -127,8 +131,9 @@ def _write_phase(
   phase = results["phases"][-1]["phase"]
   boundaries = scenario.boundaries[: phase + 1]
   _write_summaries(path / "tensorboard", results, confusion, boundaries)
-  _write_png(
-    path / "phase_accuracy.png", figures.phase_accuracy_figure([results])
+  files.write_bytes(
+    path / "phase_accuracy.png",
+    figures.to_png(figures.phase_accuracy_figure([results])),
   )
   files.write_text(path / "report.md", report.markdown(results))
   files.write_json(path / "results.json", results)
@@ -153,6 +158,8 @@ def _write_summaries(
     tf.summary.scalar("accuracy/all classes seen", last["accuracy"])
     for group, value in enumerate(last["accuracy_by_phase_group"]):
       tf.summary.scalar(f"accuracy/classes of phase {group}", value)
+    for name, value in last.get("other_accuracies", {}).items():
+      tf.summary.scalar(f"accuracy/{name}", value)
     for name, value in last["memory"].items():
       if value is not None:
         tf.summary.scalar(f"memory/{name}", value)
@@ -170,11 +177,6 @@ def _write_classifier(method: Method) -> None:
   files.write_json(folder / "class_names.json", names)
 
 
-def _write_png(path: pathlib.Path, figure: Any) -> None:
-  with files.replaced(path) as beside:
-    beside.write_bytes(figures.to_png(figure))
-
-
 def _identity(
   config: ml_collections.ConfigDict, method: Method, command: str
 ) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def _identity(
       "name": f"{backbone.backbone} of width {backbone.width}",
       "parameters": sum(
         int(np.prod(weight.shape))
-        for weight in method.classifier.trainable_weights
+        for weight in plain(method.classifier).trainable_weights
       ),
     },
     "seed": config.seed,

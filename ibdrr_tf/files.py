@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["replaced", "write_json", "write_text"]
+__all__ = ["replaced", "write_bytes", "write_json", "write_text"]
 
 
 @contextlib.contextmanager
@@ -36,10 +36,15 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     beside.unlink(missing_ok=True)
 
 
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+  """Writes a file atomically."""
+  with replaced(path) as beside:
+    beside.write_bytes(data)
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
   """Writes a text file atomically, as UTF-8."""
-  with replaced(path) as beside:
-    beside.write_text(text, encoding="utf-8")
+  write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

@@ -74,13 +74,15 @@ def fit(
   return state.seconds
 
 
-def restore_finished(model: tf.keras.Model, job: Fit) -> None:
-  """Gives a model the weights of a training that was finished."""
-  if _State(model, job).restore() < job.epochs:
+def restore_finished(model: tf.keras.Model, job: Fit) -> float:
+  """Gives a model the weights of a finished training; returns its seconds."""
+  state = _State(model, job)
+  if state.restore() < job.epochs:
     raise UserError(
       f"the checkpoint of {job.title} in {job.checkpoints} is missing, though "
       f"the run is past it: restore it, or start again in another --workdir."
     )
+  return state.seconds
 
 
 def cosine_adam(

@@ -1,29 +1,91 @@
 """A backbone with a head over all classes seen so far."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from ibdrr_tf.classifiers import resnet
 
-__all__ = ["Classifier", "build_classifier", "grow_head", "save_classifier"]
+__all__ = [
+  "Classifier",
+  "Objective",
+  "build_classifier",
+  "copy_weights",
+  "grow_head",
+  "linear_head",
+  "plain",
+  "save_classifier",
+]
+
+# Maps a batch (images, labels, ...) to the parts of the loss, by name, each
+# the mean over the batch, and to the logits that accuracy is measured with.
+Objective = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor]]
 
 
 class Classifier(tf.keras.Model):
   """A functional model from uint8 images to logits that also gives features.
+
+  It learns by the loss that it is compiled with, or by an objective that looks
+  at more than logits: see `set_objective`.
 
   Attributes:
     embed: the part of it up to the features, a Keras model that shares all
       its weights: uint8 [b, h, w, 3] -> float32 [b, features].
   """
 
+  _objective: Objective | None = None
+
   @property
   def embed(self) -> tf.keras.Model:
     """The convolutional part, whose output the paper calls r."""
-    return tf.keras.Model(self.inputs, self.get_layer("features").output)
+    return self.up_to("features")
 
   @property
   def classes(self) -> int:
     """Number of classes that the head knows."""
     return self.output_shape[-1]
+
+  def up_to(self, *names: str) -> tf.keras.Model:
+    """A model with the same weights that gives the outputs of some layers."""
+    outputs = [self.get_layer(name).output for name in names]
+    return tf.keras.Model(
+      self.inputs, outputs if len(outputs) > 1 else outputs[0]
+    )
+
+  def set_objective(self, objective: Objective, parts: Sequence[str]) -> None:
+    """Says what to minimise: the sum of the parts of an objective.
+
+    Args:
+      objective: a function of a batch, called once on each replica.
+      parts: names of the parts, which are also shown as metrics.
+    """
+    self._objective = objective
+    self._losses_by_part = {
+      name: tf.keras.metrics.Mean(name) for name in ("loss", *parts)
+    }
+
+  def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+    """Takes one step on a batch."""
+    if self._objective is None:
+      return super().train_step(data)
+    with tf.GradientTape() as tape:
+      parts, logits = self._objective(*data)
+      loss = tf.add_n(list(parts.values()))
+      # Gradients are summed over replicas.
+      share = loss / tf.distribute.get_strategy().num_replicas_in_sync
+    self.optimizer.minimize(share, self.trainable_variables, tape=tape)
+    for name, value in {"loss": loss, **parts}.items():
+      self._losses_by_part[name].update_state(value)
+    self.compiled_metrics.update_state(data[1], logits)
+    return {metric.name: metric.result() for metric in self.metrics}
+
+
+def linear_head(features: tf.Tensor, classes: int) -> tf.Tensor:
+  """Logits as a linear function of the features."""
+  return tf.keras.layers.Dense(
+    classes, kernel_initializer="he_normal", dtype=tf.float32, name="logits"
+  )(features)
 
 
 def build_classifier(
@@ -34,6 +96,8 @@ def build_classifier(
   classes: int,
   synchronized: bool = False,
   kind: type[Classifier] = Classifier,
+  head: Callable[[tf.Tensor, int], tf.Tensor] = linear_head,
+  **options: Any,
 ) -> Classifier:
   """Builds a classifier with new random weights, within the current scope.
 
@@ -44,16 +108,31 @@ def build_classifier(
     classes: number of logits.
     synchronized: whether batch statistics are taken over all replicas.
     kind: the class to make, which says how it is trained.
+    head: maps features and the number of classes to logits.
+    **options: of the backbone: `last_relu`, `conv`.
   """
   images = tf.keras.Input(image_shape, dtype=tf.uint8, name="images")
   # Images reach the network as bytes and are scaled here, so that a saved
   # classifier carries its own preprocessing.
   x = tf.keras.layers.Rescaling(1 / 64, offset=-2, name="scale")(images)
-  x = resnet.BACKBONES[backbone](x, width, synchronized)
-  logits = tf.keras.layers.Dense(
-    classes, kernel_initializer="he_normal", dtype=tf.float32, name="logits"
-  )(x)
-  return kind(images, logits, name=backbone)
+  x = resnet.BACKBONES[backbone](x, width, synchronized, **options)
+  return kind(images, head(x, classes), name=backbone)
+
+
+def copy_weights(old: tf.keras.Model, new: tf.keras.Model) -> None:
+  """Copies weights between models of the same layers, layer by layer.
+
+  Unlike `set_weights` it goes by the weights' names, so that it does not matter
+  which of them are trainable in which model.
+  """
+  for source, target in zip(old.layers, new.layers, strict=True):
+    values = {_short_name(weight): weight for weight in source.weights}
+    for weight in target.weights:
+      weight.assign(values[_short_name(weight)].numpy())
+
+
+def _short_name(weight: tf.Variable) -> str:
+  return weight.name.split("/")[-1].split(":")[0]
 
 
 def grow_head(old: Classifier, new: Classifier) -> None:
@@ -66,10 +145,33 @@ def grow_head(old: Classifier, new: Classifier) -> None:
   new.get_layer("logits").set_weights([kernel, bias])
 
 
+def plain(classifier: Classifier) -> tf.keras.Model:
+  """The same function, made of Keras' own layers only.
+
+  Layers of this package say what they amount to after training, by `plain()`
+  and `plain_weights()`.
+  """
+  network = tf.keras.Model(classifier.inputs, classifier.outputs)
+  if not any(hasattr(layer, "plain") for layer in network.layers):
+    return network
+
+  def twin(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
+    if hasattr(layer, "plain"):
+      return layer.plain()
+    return layer.__class__.from_config(layer.get_config())
+
+  copy = tf.keras.models.clone_model(network, clone_function=twin)
+  for layer in network.layers:
+    is_ours = hasattr(layer, "plain")
+    weights = layer.plain_weights() if is_ours else layer.get_weights()
+    copy.get_layer(layer.name).set_weights(weights)
+  return copy
+
+
 def save_classifier(classifier: Classifier, path: str) -> None:
   """Saves the network, without its training state, in Keras' own format.
 
   It is made of Keras' own layers only, so that `tf.keras.models.load_model`
   needs nothing of this package.
   """
-  tf.keras.Model(classifier.inputs, classifier.outputs).save(path)
+  plain(classifier).save(path)

@@ -1,14 +1,17 @@
-"""The paper's optimiser: SGD with L2 decay, warm-up and three steps down."""
+"""The paper's optimiser: SGD with L2 decay, warm-up and three steps down.
+
+Also the same decay for Adam, which GFR uses.
+"""
 
 import dataclasses
 
 import tensorflow as tf
 
-__all__ = ["L2SGD", "WarmupSteps", "paper_sgd"]
+__all__ = ["L2SGD", "L2Adam", "WarmupSteps", "paper_sgd", "stepped_adam"]
 
 
-class L2SGD(tf.keras.optimizers.SGD):
-  """SGD whose weight decay is the gradient of an L2 penalty.
+class _L2:
+  """Weight decay as the gradient of an L2 penalty, for a Keras optimiser.
 
   Keras' own `weight_decay` shrinks the weights beside the momentum, which is
   about ten times weaker at momentum .9. Here `l2 * w` is added to the gradient
@@ -17,8 +20,9 @@ class L2SGD(tf.keras.optimizers.SGD):
   once whatever their number.
   """
 
-  def __init__(self, *args, l2: float = 0.0, name: str = "L2SGD", **kwargs):
-    super().__init__(*args, name=name, **kwargs)
+  def __init__(self, *args, l2: float = 0.0, **kwargs):
+    kwargs.setdefault("name", type(self).__name__)
+    super().__init__(*args, **kwargs)
     self.l2 = l2
 
   def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
@@ -28,6 +32,14 @@ class L2SGD(tf.keras.optimizers.SGD):
   def get_config(self) -> dict:
     """Arguments from which Keras can make this optimiser again."""
     return {**super().get_config(), "l2": self.l2}
+
+
+class L2SGD(_L2, tf.keras.optimizers.SGD):
+  """SGD with L2 decay."""
+
+
+class L2Adam(_L2, tf.keras.optimizers.Adam):
+  """Adam with L2 decay, which passes through its moments (not AdamW)."""
 
 
 @dataclasses.dataclass
@@ -97,3 +109,31 @@ def paper_sgd(
     factor=factor,
   )
   return L2SGD(schedule, momentum=momentum, l2=l2, jit_compile=False)
+
+
+def stepped_adam(
+  *,
+  steps: int,
+  learning_rate: float,
+  milestones: tuple[float, ...],
+  factor: float,
+  l2: float = 0.0,
+  beta_1: float = 0.9,
+) -> L2Adam:
+  """Adam whose rate is divided at some shares of all steps.
+
+  Args:
+    steps: all steps of the training.
+    learning_rate: the rate before the first milestone.
+    milestones: shares of the steps.
+    factor: what the rate is divided by after each.
+    l2: weight decay, as an L2 gradient term.
+    beta_1: decay of the first moment.
+  """
+  schedule = WarmupSteps(
+    peak=learning_rate,
+    warmup=0,
+    milestones=tuple(round(share * steps) for share in milestones),
+    factor=factor,
+  )
+  return L2Adam(schedule, beta_1=beta_1, l2=l2, epsilon=1e-8, jit_compile=False)

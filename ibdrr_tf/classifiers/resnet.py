@@ -1,6 +1,8 @@
 """Residual networks for small images (He et al., 2016), as Keras graphs."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,9 +12,14 @@ layers = tf.keras.layers
 
 
 def _conv_bn(
-  x: tf.Tensor, filters: int, size: int, strides: int, synchronized: bool
+  x: tf.Tensor,
+  filters: int,
+  size: int,
+  strides: int,
+  synchronized: bool,
+  conv: Callable[..., layers.Layer],
 ) -> tf.Tensor:
-  x = layers.Conv2D(
+  x = conv(
     filters,
     size,
     strides,
@@ -30,12 +37,11 @@ def _basic_block(
   x: tf.Tensor,
   filters: int,
   strides: int,
-  synchronized: bool,
+  conv_bn: Callable[..., tf.Tensor],
   last_relu: bool = True,
   name: str | None = None,
 ) -> tf.Tensor:
   """Two 3x3 convolutions beside a shortcut; 1x1 where the shape changes."""
-  conv_bn = functools.partial(_conv_bn, synchronized=synchronized)
   y = layers.ReLU()(conv_bn(x, filters, 3, strides))
   y = conv_bn(y, filters, 3, 1)
   if strides != 1:
@@ -56,6 +62,7 @@ def _residual_network(
   blocks: int,
   synchronized: bool,
   last_relu: bool = True,
+  conv: Callable[..., layers.Layer] = layers.Conv2D,
 ) -> tf.Tensor:
   """A 3x3 stem, then one stage of blocks per width, then the mean over space.
 
@@ -65,11 +72,13 @@ def _residual_network(
     blocks: blocks in each stage.
     synchronized: whether batch statistics are taken over all replicas.
     last_relu: whether features pass a last ReLU (LUCIR leaves it out).
+    conv: makes the convolutions, with the arguments of Conv2D.
 
   Returns:
     Features, float32 [b, widths[-1]].
   """
-  x = layers.ReLU()(_conv_bn(x, widths[0], 3, 1, synchronized))
+  conv_bn = functools.partial(_conv_bn, synchronized=synchronized, conv=conv)
+  x = layers.ReLU()(conv_bn(x, widths[0], 3, 1))
   for stage, filters in enumerate(widths):
     for block in range(blocks):
       ends_stage = block == blocks - 1
@@ -78,7 +87,7 @@ def _residual_network(
         x,
         filters,
         strides=2 if stage and not block else 1,
-        synchronized=synchronized,
+        conv_bn=conv_bn,
         last_relu=last_relu or not is_last,
         name=f"stage_{stage}" if ends_stage else None,
       )
@@ -86,7 +95,7 @@ def _residual_network(
 
 
 def resnet18(
-  x: tf.Tensor, width: int = 64, synchronized: bool = False, **options: bool
+  x: tf.Tensor, width: int = 64, synchronized: bool = False, **options: Any
 ) -> tf.Tensor:
   """ResNet-18 with a 3x3 stem: four stages of two blocks."""
   widths = [width, 2 * width, 4 * width, 8 * width]
@@ -94,7 +103,7 @@ def resnet18(
 
 
 def resnet32(
-  x: tf.Tensor, width: int = 16, synchronized: bool = False, **options: bool
+  x: tf.Tensor, width: int = 16, synchronized: bool = False, **options: Any
 ) -> tf.Tensor:
   """The CIFAR ResNet-32: three stages of five blocks.
 

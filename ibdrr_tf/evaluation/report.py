@@ -2,7 +2,14 @@
 
 from typing import Any
 
-__all__ = ["markdown", "megabytes", "phase_header", "phase_row", "summary"]
+__all__ = [
+  "markdown",
+  "megabytes",
+  "phase_header",
+  "phase_row",
+  "summary",
+  "table",
+]
 
 _COLUMNS = (
   ("phase", 5),
@@ -55,26 +62,43 @@ def markdown(results: dict[str, Any]) -> str:
   sections = [
     f"# {results['method']} on {results['dataset']}",
     f"```\n{results['command']}\n```",
-    _table(["", ""], [list(item) for item in _summary_items(results)]),
+    table(["", ""], [list(item) for item in _summary_items(results)]),
     "## Phases",
     "Accuracy is on the test images of all classes seen so far; base and new "
     "are its parts on the base classes and on those of the phase. MB are 10^6 "
     "bytes.",
-    _table(head, phases),
+    table(head, phases),
+    *_other_accuracies(results),
     "![Accuracy after each phase](phase_accuracy.png)",
     "## Accuracy by group",
     "Rows: after which phase. Columns: test images of the classes that a phase "
     "introduced.",
-    _table(group_head, groups),
+    table(group_head, groups),
     "## Memory after the last phase",
-    _table(
+    table(
       ["", "bytes"],
       [[k, "–" if v is None else str(v)] for k, v in ledger.items()],
     ),
     "## Versions",
-    _table(["package", "version"], [list(i) for i in _versions(results)]),
+    table(["package", "version"], [list(i) for i in _versions(results)]),
   ]
   return "\n\n".join(sections) + "\n"
+
+
+def _other_accuracies(results: dict[str, Any]) -> list[str]:
+  """Accuracies of a method's other classifiers; nothing if there are none."""
+  names = list(results["phases"][-1].get("other_accuracies", {}))
+  if not names:
+    return []
+  rows = [
+    [str(phase["phase"])]
+    + [f"{phase['other_accuracies'][name]:.2f}" for name in names]
+    for phase in results["phases"]
+  ]
+  return [
+    "The same by this method's other classifiers:",
+    table(["phase"] + [f"{name} %" for name in names], rows),
+  ]
 
 
 def _versions(results: dict[str, Any]) -> list[tuple[str, str]]:
@@ -119,6 +143,7 @@ def _summary_items(results: dict[str, Any]) -> list[tuple[str, str]]:
   ]
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
+  """A table in Markdown."""
   lines = [head, ["---"] * len(head), *rows]
   return "\n".join("| " + " | ".join(line) + " |" for line in lines)

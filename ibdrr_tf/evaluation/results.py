@@ -14,6 +14,7 @@ def phase_record(
   confusion: Any,
   train_seconds: float,
   memory: dict[str, Any],
+  other_accuracies: dict[str, float] | None = None,
 ) -> dict[str, Any]:
   """What is known after a phase.
 
@@ -23,8 +24,10 @@ def phase_record(
     confusion: int [classes, classes] on the test images of all classes seen.
     train_seconds: seconds of training.
     memory: the byte ledger.
+    other_accuracies: of a method's other classifiers, by name, in percent; in
+      the record only where there are any.
   """
-  return {
+  record = {
     "phase": phase,
     "classes_seen": boundaries[-1],
     "accuracy": metrics.accuracy(confusion),
@@ -32,6 +35,9 @@ def phase_record(
     "train_seconds": round(train_seconds, 2),
     "memory": memory,
   }
+  if other_accuracies:
+    record["other_accuracies"] = other_accuracies
+  return record
 
 
 def summarize(

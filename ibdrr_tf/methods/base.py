@@ -2,6 +2,7 @@
 
 import abc
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import ml_collections
@@ -68,6 +69,64 @@ class Method(abc.ABC):
     """More arguments for the `compile` of the classifier's class."""
     return {}
 
+  def schedule(self, phase: int) -> ml_collections.ConfigDict:
+    """Epochs and learning rate of a phase; fields as in config.classifier."""
+    return self.config.classifier
+
+  def build(self, phase: int, **options: Any) -> classifiers.Classifier:
+    """A new classifier over all classes seen in a phase; within the scope.
+
+    Args:
+      phase: how many classes it knows.
+      **options: of `build_classifier`.
+    """
+    config = self.config.classifier
+    return classifiers.build_classifier(
+      backbone=config.backbone,
+      width=config.width,
+      image_shape=self.source.train.image_shape,
+      classes=self.scenario.classes_seen(phase),
+      synchronized=self.strategy.num_replicas_in_sync > 1,
+      kind=self.classifier_class,
+      **options,
+    )
+
+  def optimizer(self, phase: int, steps: int) -> tf.keras.optimizers.Optimizer:
+    """The optimiser of a phase whose epochs have so many steps."""
+    schedule = self.schedule(phase)
+    return optimizers.paper_sgd(
+      epochs=schedule.epochs,
+      steps_per_epoch=steps,
+      learning_rate=schedule.learning_rate,
+      momentum=self.config.classifier.momentum,
+      l2=schedule.weight_decay,
+      milestones=tuple(schedule.milestones),
+      factor=schedule.decay_factor,
+      warmup_epochs=schedule.warmup_epochs,
+      warmup_share=schedule.warmup_share,
+    )
+
+  def objective(
+    self, phase: int, classifier: classifiers.Classifier
+  ) -> tuple[classifiers.Objective, Sequence[str]] | None:
+    """A loss that looks at more than logits, and the names of its parts.
+
+    None is the cross-entropy over all classes seen.
+    """
+    return None
+
+  def accompany(
+    self, phase: int, batches: tf.data.Dataset, first_step: int
+  ) -> tf.data.Dataset:
+    """Adds to batches (images, labels) what else the objective needs.
+
+    Args:
+      phase: which is learned.
+      batches: of a range of epochs.
+      first_step: number of the first of them, counted from the first epoch.
+    """
+    return batches
+
   def initialize(self, classifier: classifiers.Classifier) -> None:
     """Sets a new classifier's weights; from scratch unless overridden."""
 
@@ -84,15 +143,20 @@ class Method(abc.ABC):
     A phase that was interrupted goes on after its last finished epoch.
     """
     classifier, job = self._job(phase)
+    objective = self.objective(phase, classifier)
+    if objective:
+      with self.strategy.scope():
+        classifier.set_objective(*objective)
     seconds = training.fit(classifier, job)
     self.classifier = classifier
     return seconds
 
-  def restore(self, phase: int) -> None:
-    """Takes up the classifier of a phase that was finished."""
+  def restore(self, phase: int) -> float:
+    """Takes up the classifier of a finished phase; returns its seconds."""
     classifier, job = self._job(phase)
-    training.restore_finished(classifier, job)
+    seconds = training.restore_finished(classifier, job)
     self.classifier = classifier
+    return seconds
 
   def _job(self, phase: int) -> tuple[classifiers.Classifier, training.Fit]:
     """The classifier of a phase, untrained, and what to train it on."""
@@ -101,40 +165,51 @@ class Method(abc.ABC):
     steps = examples.steps(config.batch_size)
     classifier = self._compiled(phase, steps, self.compile_options(examples))
     seed = stream.fold_in(self.config.seed, phase, _SHUFFLE)
+
+    def batches(epochs: range) -> tf.data.Dataset:
+      images_and_labels = examples.training_batches(
+        batch_size=config.batch_size,
+        epochs=epochs,
+        seed=seed,
+        padding=config.padding,
+        replicas=self.strategy.num_replicas_in_sync,
+      )
+      return self.accompany(phase, images_and_labels, epochs.start * steps)
+
     return (
       classifier,
       training.Fit(
-        epochs=config.epochs,
+        epochs=self.schedule(phase).epochs,
         steps_per_epoch=steps,
-        batches=lambda epochs: examples.training_batches(
-          batch_size=config.batch_size,
-          epochs=epochs,
-          seed=seed,
-          padding=config.padding,
-          replicas=self.strategy.num_replicas_in_sync,
-        ),
+        batches=batches,
         checkpoints=self.workdir / "checkpoints" / f"phase-{phase:03d}",
         tensorboard=self.workdir / "tensorboard" / f"phase-{phase:03d}",
         title=f"phase {phase}, {classifier.classes} classes",
       ),
     )
 
+  @property
+  def selection(self) -> str:
+    """How exemplars are chosen: one of `selection.SELECTIONS`."""
+    return self.config.memory.selection
+
+  @property
+  def exemplars_per_class(self) -> int:
+    """How many raw images of each class are kept, by those who keep some."""
+    return self.config.memory.exemplars_per_class
+
   def choose_exemplars(self, new: stream.Examples) -> np.ndarray:
     """Which of a phase's images to keep raw: their indices, class by class."""
-    config = self.config.memory
+    count = self.exemplars_per_class
     chosen = []
     for label in np.unique(new.labels):
       members = np.flatnonzero(new.labels == label)
-      if config.selection == "herding":
-        picked = selection.herd(
-          self.features(stream.take(new, members)), config.exemplars_per_class
-        )
+      if self.selection == "herding":
+        one_class = stream.take(new, members)
+        picked = selection.herd(self.features(one_class), count)
       else:
-        picked = selection.pick_random(
-          len(members),
-          config.exemplars_per_class,
-          (self.config.seed, int(label)),
-        )
+        seed = (self.config.seed, int(label))
+        picked = selection.pick_random(len(members), count, seed)
       chosen.append(members[picked])
     return np.concatenate(chosen)
 
@@ -153,6 +228,10 @@ class Method(abc.ABC):
     logits = self.classifier.predict(batches, verbose=0)
     return tf.nn.softmax(logits).numpy()
 
+  def other_predictions(self, examples: stream.Examples) -> dict[str, Any]:
+    """What other classifiers of this method say, by name: int64 [n] each."""
+    return {}
+
   def features(self, examples: stream.Examples) -> np.ndarray:
     """Features of each example, without augmentation: float32 [n, d]."""
     batches = stream.ordered_batches(examples, self.config.eval_batch_size)
@@ -162,31 +241,13 @@ class Method(abc.ABC):
     self, phase: int, steps: int, options: dict[str, Any]
   ) -> classifiers.Classifier:
     """A classifier over all classes seen, ready to be trained in a phase."""
-    config = self.config.classifier
     # Initial weights depend on (seed, phase) alone, not on what ran before.
     seed = stream.fold_in(self.config.seed, phase, _WEIGHTS)
     tf.keras.utils.set_random_seed(int(seed[0].numpy()) & 0x7FFFFFFF)
     with self.strategy.scope():
-      classifier = classifiers.build_classifier(
-        backbone=config.backbone,
-        width=config.width,
-        image_shape=self.source.train.image_shape,
-        classes=self.scenario.classes_seen(phase),
-        synchronized=self.strategy.num_replicas_in_sync > 1,
-        kind=self.classifier_class,
-      )
+      classifier = self.build(phase)
       classifier.compile(
-        optimizers.paper_sgd(
-          epochs=config.epochs,
-          steps_per_epoch=steps,
-          learning_rate=config.learning_rate,
-          momentum=config.momentum,
-          l2=config.weight_decay,
-          milestones=tuple(config.milestones),
-          factor=config.decay_factor,
-          warmup_epochs=config.warmup_epochs,
-          warmup_share=config.warmup_share,
-        ),
+        self.optimizer(phase, steps),
         tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
         **options,

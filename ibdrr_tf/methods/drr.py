@@ -69,10 +69,11 @@ class DRR(Method):
     self._adapt(phase)
     return seconds
 
-  def restore(self, phase: int) -> None:
-    """Takes up the classifier of a phase that was finished."""
-    super().restore(phase)
+  def restore(self, phase: int) -> float:
+    """Takes up the classifier of a finished phase; returns its seconds."""
+    seconds = super().restore(phase)
     self._adapt(phase)
+    return seconds
 
   def remember(self, phase: int) -> None:
     """Fine-tunes Bit-Swap on all codes and writes them anew."""

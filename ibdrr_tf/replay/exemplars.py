@@ -2,18 +2,15 @@
 
 import io
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
-from google.protobuf.message import DecodeError
 from PIL import Image
 
-from ibdrr_tf import files
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay import image_records
 
-__all__ = ["ExemplarStore"]
-
-_VERSION = 1
+__all__ = ["ExemplarStore", "encode", "most_that_fit"]
 
 
 class ExemplarStore:
@@ -39,12 +36,8 @@ class ExemplarStore:
       images: uint8 [n, h, w, 3].
       labels: int [n].
     """
-    with (
-      files.replaced(self._path(phase)) as beside,
-      tf.io.TFRecordWriter(str(beside)) as writer,
-    ):
-      for label in np.unique(labels):
-        writer.write(_to_record(int(label), images[labels == label]))
+    encoded = [encode(image) for image in images]
+    image_records.write(self._path(phase), encoded, labels)
 
   def read(self, phase: int) -> tuple[np.ndarray, np.ndarray]:
     """Reads the exemplars of all phases up to and including one.
@@ -53,12 +46,9 @@ class ExemplarStore:
       images uint8 [n, h, w, 3] and labels int32 [n], ordered by phase and
       label; n may be 0 when no exemplar was ever kept.
     """
-    images, labels = [], []
-    for earlier in range(phase + 1):
-      for label, image_list in _read_file(self._path(earlier)):
-        images += image_list
-        labels += [label] * len(image_list)
-    return np.array(images, np.uint8), np.array(labels, np.int32)
+    paths = [self._path(earlier) for earlier in range(phase + 1)]
+    encoded, labels = image_records.read(paths)
+    return np.array([_decode(image) for image in encoded], np.uint8), labels
 
   @property
   def stored_bytes(self) -> int:
@@ -72,50 +62,40 @@ class ExemplarStore:
     return sorted(self._directory.glob("exemplars-*.tfrecord"))
 
 
-def _to_record(label: int, images: np.ndarray) -> bytes:
-  feature = {
-    "version": _int_feature(_VERSION),
-    "label": _int_feature(label),
-    "images": tf.train.Feature(
-      bytes_list=tf.train.BytesList(value=[_to_webp(i) for i in images])
-    ),
-  }
-  example = tf.train.Example(features=tf.train.Features(feature=feature))
-  return example.SerializeToString()
+def most_that_fit(sizes: Sequence[np.ndarray], total_bytes: int) -> int:
+  """How many images of each class fit: the largest equal number.
 
-
-def _read_file(path: pathlib.Path) -> list[tuple[int, list[np.ndarray]]]:
-  """Reads (label, images) of each class in a file."""
-  classes = []
-  try:
-    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-      feature = tf.train.Example.FromString(record).features.feature
-      if feature["version"].int64_list.value[0] != _VERSION:
-        raise UserError(
-          f"{path} was written by another version of ibdrr_tf: use that "
-          f"version, or start again in another --workdir."
-        )
-      label = feature["label"].int64_list.value[0]
-      encoded = feature["images"].bytes_list.value
-      classes.append((label, [_from_webp(image) for image in encoded]))
-  except (tf.errors.OpError, DecodeError, OSError, IndexError) as error:
+  Args:
+    sizes: for each class, by label, bytes of its images in the order in which
+      they would be taken, int [n]. A class with fewer images gives all.
+    total_bytes: that the files may have together.
+  """
+  low, high = 0, max(map(len, sizes)) + 1
+  while high - low > 1:
+    middle = (low + high) // 2
+    taken = {label: s[:middle].tolist() for label, s in enumerate(sizes)}
+    if image_records.file_bytes(taken) <= total_bytes:
+      low = middle
+    else:
+      high = middle
+  if not low:
+    least = image_records.file_bytes(
+      {label: s[:1].tolist() for label, s in enumerate(sizes)}
+    )
     raise UserError(
-      f"the exemplar file {path} is missing or damaged: restore it from a "
-      f"copy, or start again in another --workdir."
-    ) from error
-  return classes
+      f"config.memory.total_bytes={total_bytes} is too small: one raw image of "
+      f"each class takes {least} bytes."
+    )
+  return low
 
 
-def _int_feature(value: int) -> tf.train.Feature:
-  return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-
-
-def _to_webp(image: np.ndarray) -> bytes:
+def encode(image: np.ndarray) -> bytes:
+  """An image, uint8 [h, w, 3], as lossless WebP."""
   buffer = io.BytesIO()
   Image.fromarray(image).save(buffer, "WEBP", lossless=True, quality=100)
   return buffer.getvalue()
 
 
-def _from_webp(data: bytes) -> np.ndarray:
+def _decode(data: bytes) -> np.ndarray:
   with Image.open(io.BytesIO(data)) as image:
     return np.asarray(image.convert("RGB"))

@@ -1,8 +1,14 @@
-"""Which images of a class to keep when not all can be kept."""
+"""Which images of a class to keep, and the mean that stands for them."""
 
 import numpy as np
 
-__all__ = ["SELECTIONS", "herd", "pick_random"]
+__all__ = [
+  "SELECTIONS",
+  "class_means",
+  "herd",
+  "pick_random",
+  "random_order",
+]
 
 SELECTIONS = ("random", "herding")
 
@@ -21,8 +27,7 @@ def herd(features: np.ndarray, count: int) -> np.ndarray:
   Returns:
     int64 [min(count, n)], in the order of picking, each at most once.
   """
-  norms = np.linalg.norm(features, axis=1, keepdims=True)
-  features = features / np.maximum(norms, 1e-12)
+  features = _unit(features)
   mean = features.mean(axis=0)
   wanted = mean.copy()
   left = np.ones(len(features), bool)
@@ -48,6 +53,35 @@ def pick_random(
   Returns:
     int64 [min(count, available)], sorted.
   """
-  generator = np.random.default_rng(seed)
-  picked = generator.permutation(available)[:count]
-  return np.sort(picked).astype(np.int64)
+  return np.sort(random_order(available, seed)[:count])
+
+
+def random_order(available: int, seed: tuple[int, ...]) -> np.ndarray:
+  """The order in which random images are picked: int64 [available]."""
+  return np.random.default_rng(seed).permutation(available).astype(np.int64)
+
+
+def class_means(
+  features: np.ndarray, flipped: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+  """The point that stands for each class.
+
+  The renormalised average of two means: over the normalised features of a
+  class' exemplars, and over those of their horizontal flips.
+
+  Args:
+    features: float32 [n, d], of any norm.
+    flipped: float32 [n, d], of the flipped images.
+    labels: int [n]; each class from 0 on has some.
+
+  Returns:
+    float32 [classes, d], of unit norm.
+  """
+  both = (_unit(features) + _unit(flipped)) / 2
+  means = [both[labels == k].mean(axis=0) for k in range(labels.max() + 1)]
+  return _unit(np.stack(means))
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+  lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+  return vectors / np.maximum(lengths, 1e-12)

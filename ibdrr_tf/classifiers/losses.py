@@ -1,0 +1,35 @@
+"""Losses that several methods share, as means over a batch."""
+
+import tensorflow as tf
+
+__all__ = ["cross_entropy", "distillation"]
+
+
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+  """Softmax cross-entropy.
+
+  Args:
+    labels: int [b].
+    logits: float32 [b, classes].
+  """
+  return tf.reduce_mean(
+    tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+  )
+
+
+def distillation(
+  old_logits: tf.Tensor, logits: tf.Tensor, temperature: float
+) -> tf.Tensor:
+  """Cross-entropy of the softened old output and the softened new one.
+
+  -sum_k softmax(old / T)_k log softmax(new / T)_k, as in PyCIL: without the
+  factor T^2 of Hinton et al. (2015).
+
+  Args:
+    old_logits: float32 [b, old classes], of the old network.
+    logits: float32 [b, old classes], the same classes of the new one.
+    temperature: T.
+  """
+  targets = tf.nn.softmax(tf.stop_gradient(old_logits) / temperature)
+  log_shares = tf.nn.log_softmax(logits / temperature)
+  return -tf.reduce_mean(tf.reduce_sum(targets * log_shares, axis=1))

@@ -1,0 +1,123 @@
+"""All images of old classes, each in a classical lossy format."""
+
+import concurrent.futures
+import io
+import pathlib
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from PIL import Image
+
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay import image_records
+
+__all__ = ["FORMATS", "LossyStore", "best_quality", "decode", "encode"]
+
+# Options that make files smallest.
+FORMATS = {"webp": {"method": 6}, "jpeg": {"optimize": True}}
+QUALITIES = range(101)
+
+
+def encode(images: np.ndarray, kind: str, quality: int) -> list[bytes]:
+  """Encodes images, uint8 [n, h, w, 3], each as a file of its own."""
+
+  def encode_one(image: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, kind, quality=quality, **FORMATS[kind])
+    return buffer.getvalue()
+
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    return list(pool.map(encode_one, images, chunksize=64))
+
+
+def decode(encoded: Iterable[bytes]) -> np.ndarray:
+  """Decodes images of one size: uint8 [n, h, w, 3]."""
+
+  def decode_one(data: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(data)) as image:
+      return np.asarray(image.convert("RGB"))
+
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    return np.array(list(pool.map(decode_one, encoded)), np.uint8)
+
+
+def best_quality(size_at: Callable[[int], int], total_bytes: int) -> int:
+  """The highest quality whose files fit, found by bisection.
+
+  Files mostly grow with quality, but not always: what is given does fit, and
+  the next higher quality does not.
+
+  Args:
+    size_at: bytes of all files at a quality.
+    total_bytes: how many there may be.
+  """
+  low, high = QUALITIES.start - 1, QUALITIES.stop
+  while high - low > 1:
+    middle = (low + high) // 2
+    if size_at(middle) <= total_bytes:
+      low = middle
+    else:
+      high = middle
+  if low < QUALITIES.start:
+    raise UserError(
+      f"config.memory.total_bytes={total_bytes} is too small: at quality 0 the "
+      f"files take {size_at(QUALITIES.start)} bytes."
+    )
+  return low
+
+
+class LossyStore:
+  """A folder of encoded images: one file a phase, one record a class.
+
+  Args:
+    directory: where the files are; it need not exist yet.
+    kind: a key of `FORMATS`.
+  """
+
+  def __init__(self, directory: str | pathlib.Path, kind: str):
+    self._directory = pathlib.Path(directory)
+    self._kind = kind
+
+  def write(
+    self, phase: int, images: np.ndarray, labels: np.ndarray, quality: int
+  ) -> None:
+    """Keeps the images of a phase.
+
+    Args:
+      phase: replaces what was kept for this phase.
+      images: uint8 [n, h, w, 3].
+      labels: int [n].
+      quality: 0 to 100.
+    """
+    image_records.write(
+      self._path(phase), encode(images, self._kind, quality), labels
+    )
+
+  def holds(self, phase: int) -> bool:
+    """Whether the images of a phase are kept."""
+    return self._path(phase).exists()
+
+  def read(self, phase: int) -> tuple[np.ndarray, np.ndarray]:
+    """Reads the images of all phases up to and including one.
+
+    Returns:
+      images uint8 [n, h, w, 3] and labels int32 [n], ordered by phase and
+      label, and within a label as they were given.
+    """
+    encoded, labels = self._read(phase)
+    return decode(encoded), labels
+
+  def sizes(self, phase: int) -> tuple[int, int, int]:
+    """Up to a phase: bytes of images, other bytes in files, images."""
+    encoded, labels = self._read(phase)
+    payload = sum(map(len, encoded))
+    paths = map(self._path, range(phase + 1))
+    stored = sum(path.stat().st_size for path in paths)
+    return payload, stored - payload, len(labels)
+
+  def _read(self, phase: int) -> tuple[list[bytes], np.ndarray]:
+    paths = [self._path(earlier) for earlier in range(phase + 1)]
+    return image_records.read(paths)
+
+  def _path(self, phase: int) -> pathlib.Path:
+    return self._directory / f"{self._kind}-{phase:03d}.tfrecord"
