@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 __all__ = [
   "Figure",
+  "accuracy_against_bytes_figure",
   "confusion_figure",
   "image_rows",
   "phase_accuracy_figure",
@@ -39,6 +40,38 @@ def phase_accuracy_figure(runs: list[dict[str, Any]]) -> Figure:
   )
   axes.grid(alpha=0.3)
   axes.legend()
+  return figure
+
+
+def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
+  """Average accuracy without the base phase against all bytes kept.
+
+  Args:
+    rows: of `comparison.rows`, one point each.
+  """
+  figure = Figure(figsize=(6, 4), layout="constrained")
+  axes = figure.add_subplot()
+  for row in rows:
+    accuracy = row["average_accuracy"]
+    if accuracy is not None:
+      megabytes = row["total_bytes"] / 1e6
+      axes.plot(megabytes, accuracy, "o", label=row["method"])
+      axes.annotate(
+        row["method"],
+        (megabytes, accuracy),
+        textcoords="offset points",
+        xytext=(4, 4),
+        fontsize=8,
+      )
+  # Some methods keep nothing, which a logarithm cannot show.
+  axes.set_xscale("symlog", linthresh=0.1)
+  axes.set_xlim(left=0)
+  axes.set(
+    xlabel="MB kept after the last phase, models included",
+    ylabel="average accuracy without base phase, %",
+    ylim=(0, 100),
+  )
+  axes.grid(alpha=0.3)
   return figure
 
 
