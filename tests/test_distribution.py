@@ -23,18 +23,20 @@ def test_too_late_is_said(monkeypatch):
     distribution.make_strategy("mirrored", -1)
 
 
-def test_two_cpu_devices_learn_a_phase(tmp_path):
+@pytest.mark.parametrize("method", ["upper_bound", "mnemonics", "gfr"])
+def test_two_cpu_devices_learn_a_phase(tmp_path, method):
   """Two replicas run the whole command; the last batch has one image."""
   result = subprocess.run(
     [
       *(sys.executable, "-m", "ibdrr_tf.main", "--phases=1"),
-      *("--distribute=mirrored", "--cpu_devices=2", "--method=upper_bound"),
+      *("--distribute=mirrored", "--cpu_devices=2", f"--method={method}"),
       "--config.data.classes=4",
       "--config.data.shapes_train=30",
       "--config.data.shapes_test=5",
       "--config.classifier.width=2",
       "--config.classifier.epochs=2",
       "--config.classifier.batch_size=59",
+      "--config.gfr.generator_epochs=10",
       f"--workdir={tmp_path / 'w'}",
     ],
     capture_output=True,

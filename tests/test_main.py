@@ -2,16 +2,21 @@
 
 import json
 import os
+import pathlib
 import resource
 import signal
 import sys
 
 import numpy as np
 import pytest
+from absl import flags
 from PIL import Image
 from processes import accuracies, start, wait_for
 
 from ibdrr_tf import command_line, main
+from ibdrr_tf import config as configs
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.methods import METHODS
 
 # A run of seconds: few generated images, a thin network, two phases.
 TINY = [
@@ -63,6 +68,18 @@ def assert_one_sentence(code, error, *parts):
     (["--config.classifier.epochs=0"], ["epochs=0", "1 or more"]),
     (["--config.classifier.backbone=vgg"], ["vgg", "resnet18"]),
     (["--config.memory.selection=best"], ["best", "herding"]),
+    (["--config.memory.quality=101"], ["quality=101", "0 to 100"]),
+    (["--config.memory.total_bytes=-1"], ["total_bytes=-1"]),
+    (
+      ["--method=icarl", "--config.memory.total_bytes=9"],
+      ["total_bytes", "icarl", "webp_replay"],
+    ),
+    (["--config.icarl.loss=hinge"], ["hinge", "sigmoid"]),
+    (["--config.gfr.critic_steps=0"], ["critic_steps=0", "1 or more"]),
+    (["--config.lucir.margin=-1.0"], ["lucir.margin=-1.0"]),
+    (["--config.lwf.base.learning_rate=0.0"], ["lwf.base.learning_rate"]),
+    (["--config.lwf.increment.milestones=(2.0,)"], ["lwf.increment", "2.0"]),
+    (["--config=configs/nothing.py:lucir"], ["configs/nothing.py"]),
     (["--phases=0"], ["phases=0", "--phases=1"]),
     (["--phases=3"], ["phases=3", "1, 2, 5, 10"]),
     (["--phases=x"], ["phases", "x"]),
@@ -106,6 +123,44 @@ def test_broken_config_files(monkeypatch, capsys, tmp_path, text, part):
   path.write_text(text)
   code, output = run_in_process(monkeypatch, capsys, f"--config={path}")
   assert_one_sentence(code, output.err, part)
+
+
+@pytest.mark.parametrize(
+  ("variant", "epochs", "backbone"),
+  [
+    ("lwf", (160, 160), "resnet32"),
+    ("lwf_pycil", (200, 250), "resnet32"),
+    ("icarl_pycil", (200, 170), "resnet32"),
+    ("icarl_original", (70, 70), "resnet32"),
+    ("lucir", (160, 160), "resnet32"),
+    ("mnemonics", (160, 160), "resnet32"),
+    ("gfr", (201, 201), "resnet18"),
+  ],
+)
+def test_baselines_are_variants_of_one_config(variant, epochs, backbone):
+  path = pathlib.Path(__file__).parents[1] / "configs/cifar100_baselines.py"
+  config, _ = command_line.parse_config(
+    _run_flags(), ["main", f"--config={path}:{variant}"]
+  )
+  configs.validate(config, tuple(METHODS))
+  assert config.classifier.backbone == backbone
+  section = config[config.method]
+  assert epochs == tuple(
+    section[part].epochs or config.classifier.epochs
+    for part in ("base", "increment")
+  )
+
+
+def test_an_unknown_variant_is_named():
+  path = pathlib.Path(__file__).parents[1] / "configs/cifar100_baselines.py"
+  with pytest.raises(UserError, match=r"'der'.*lucir"):
+    command_line.parse_config(_run_flags(), ["main", f"--config={path}:der"])
+
+
+def _run_flags():
+  values = flags.FlagValues()
+  command_line.define_run_flags(values)
+  return values
 
 
 def test_flags_override_the_config_wherever_it_stands(

@@ -125,3 +125,65 @@ def test_predictions_follow_the_order_of_the_examples(make):
   np.testing.assert_array_equal(
     method.predict(examples), np.argmax(logits, axis=1)
   )
+
+
+def bytes_on_disk(method):
+  return sum(p.stat().st_size for p in (method.workdir / "memory").iterdir())
+
+
+@pytest.mark.parametrize("selection", ["random", "herding"])
+def test_raw_replay_keeps_what_fits_a_budget(make, selection):
+  by_number = make("raw_replay", exemplars_per_class=4, selection="random")
+  run_untrained(by_number)
+  budget = bytes_on_disk(by_number)
+  method = make("raw_replay", total_bytes=budget, selection=selection)
+  run_untrained(method)
+  assert bytes_on_disk(method) <= budget
+  counts = np.bincount(method._store.read(2)[1])
+  assert len(set(counts)) == 1
+  # Which images herding takes is not known before, so it may take fewer.
+  assert counts[0] == 4 if selection == "random" else 1 <= counts[0] <= 4
+
+
+def test_a_budget_for_more_than_all_images_keeps_them_all(make):
+  method = make("raw_replay", total_bytes=10**9)
+  run_untrained(method)
+  counts = np.bincount(method._store.read(2)[1])
+  assert counts.tolist() == [PER_CLASS] * CLASSES
+
+
+def run_untrained(method):
+  """Remembers all phases; what is kept does not depend on training."""
+  for phase in method.scenario.phases:
+    method.classifier = method._compiled(phase, steps=1, options={})
+    method.remember(phase)
+
+
+@pytest.mark.parametrize("name", ["webp_replay", "jpeg_replay"])
+def test_lossy_replay_sees_all_images_as_they_are_kept(make, name):
+  method = make(name, quality=30)
+  for phase in method.scenario.phases:
+    examples = method.examples(phase)
+  assert np.bincount(examples.labels).tolist() == [PER_CLASS] * CLASSES
+  images = examples.read(tf.range(len(examples), dtype=tf.int64)).numpy()
+  colours = (5 - examples.labels.astype(int)) * 40
+  assert np.abs(images[:, 4:, 4:, 0].mean(axis=(1, 2)) - colours).max() < 25
+  stored = method.stored_bytes(2)
+  assert stored["images"] == PER_CLASS * CLASSES
+  assert stored["payload"] + stored["index"] == bytes_on_disk(method)
+
+
+def test_lossy_replay_takes_the_best_quality_that_fits(make):
+  sizes = {}
+  for quality in (40, 70):
+    method = make("webp_replay", quality=quality)
+    method.workdir = method.workdir / str(quality)
+    method._store = type(method._store)(method.workdir / "memory", "webp")
+    for phase in method.scenario.phases:
+      method.examples(phase)
+    sizes[quality] = bytes_on_disk(method)
+  method = make("webp_replay", total_bytes=sizes[70] - 1)
+  for phase in method.scenario.phases:
+    method.examples(phase)
+  assert 40 <= method._quality < 70
+  assert sizes[40] <= bytes_on_disk(method) < sizes[70]

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.replay.exemplars import ExemplarStore
+from ibdrr_tf.replay import image_records
+from ibdrr_tf.replay.exemplars import ExemplarStore, most_that_fit
 
 
 def random_images(count, seed=0):
@@ -54,3 +55,27 @@ def test_damage_is_named_and_never_read(tmp_path):
   path.unlink()
   with pytest.raises(UserError, match="missing"):
     store.read(0)
+
+
+def test_the_size_of_a_file_is_known_before_it_is_written(tmp_path):
+  labels = np.array([0] * 5 + [200] * 3)
+  encoded = [bytes(n) for n in (1, 127, 128, 300, 20_000, 5, 6, 7)]
+  image_records.write(tmp_path / "f", encoded, labels)
+  sizes = {0: [1, 127, 128, 300, 20_000], 200: [5, 6, 7]}
+  assert image_records.file_bytes(sizes) == (tmp_path / "f").stat().st_size
+
+
+def test_the_largest_number_of_exemplars_that_fits():
+  generator = np.random.default_rng(0)
+  sizes = [generator.integers(50, 400, count) for count in (9, 4, 12)]
+
+  def size(count):
+    taken = {k: s[:count].tolist() for k, s in enumerate(sizes)}
+    return image_records.file_bytes(taken)
+
+  for budget in (size(1), size(3), size(3) - 1, size(7) + 5, 10**7):
+    most = most_that_fit(sizes, budget)
+    assert size(most) <= budget
+    assert most == 12 or size(most + 1) > budget
+  with pytest.raises(UserError, match=str(size(1))):
+    most_that_fit(sizes, size(1) - 1)

@@ -1,0 +1,256 @@
+"""Baselines through three phases: teachers, what is kept, and going on."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ibdrr_tf import config as configs
+from ibdrr_tf.classifiers.classifier import plain
+from ibdrr_tf.data.scenario import make_scenario
+from ibdrr_tf.data.source import Source, in_memory
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.methods import METHODS
+from ibdrr_tf.replay import selection
+
+BASELINES = ["lwf", "icarl", "lucir", "mnemonics", "gfr"]
+CLASSES, PER_CLASS = 4, 10
+
+
+def tiny_source():
+  generator = np.random.default_rng(0)
+  labels = np.repeat(np.arange(CLASSES), PER_CLASS)
+  images = generator.integers(0, 60, (len(labels), 8, 8, 3), dtype=np.uint8)
+  images[..., 0] += (labels * 60).astype(np.uint8)[:, None, None]
+  split = in_memory(images, labels)
+  names = tuple(f"class {number}" for number in range(CLASSES))
+  return Source("tiny", names, split, split)
+
+
+def make(name, workdir, **section):
+  config = configs.get_config()
+  config.method = name
+  config.classifier.width = 2
+  config.classifier.epochs = 1
+  config.classifier.batch_size = 8
+  config.classifier.padding = 1
+  config.memory.exemplars_per_class = 3
+  config.gfr.generator_epochs = 3
+  config.gfr.generator_batch_size = 8
+  config.gfr.hidden = 8
+  config.gfr.noise = 4
+  config.gfr.views = 2
+  config.mnemonics.pixel_rate = 1000.0
+  config[name].update(section)
+  configs.validate(config, tuple(METHODS))
+  scenario = make_scenario((3, 1, 0, 2), classes=0, base_classes=2, phases=2)
+  return METHODS[name](
+    config, scenario, tiny_source(), workdir, tf.distribute.get_strategy()
+  )
+
+
+def run(method, phases):
+  for phase in phases:
+    method.learn(phase)
+    method.remember(phase)
+
+
+def all_images(method):
+  return method.source.train.read(tf.range(len(method.source.train.labels)))
+
+
+def on_disk(method):
+  return sum(p.stat().st_size for p in (method.workdir / "memory").iterdir())
+
+
+@pytest.fixture(scope="module", params=BASELINES)
+def finished(request, tmp_path_factory):
+  """A method after all phases, its output and bytes after each, and copies."""
+  folder = tmp_path_factory.mktemp("whole")
+  method = make(request.param, folder / "w")
+  outputs, ledgers = [], []
+  for phase in range(3):
+    run(method, [phase])
+    outputs.append(method.classifier(all_images(method)).numpy())
+    ledgers.append((method.stored_bytes(phase), on_disk(method)))
+    shutil.copytree(folder / "w", folder / f"after-{phase}")
+  return method, outputs, ledgers, folder
+
+
+def after_base_phase(finished, tmp_path):
+  """The same method in a new process, which has finished the base phase."""
+  method, _, _, folder = finished
+  shutil.copytree(folder / "after-0", tmp_path / "w")
+  again = make(method.config.method, tmp_path / "w")
+  again.restore(0)
+  return again
+
+
+def only(finished, name):
+  if finished[0].config.method != name:
+    pytest.skip(f"of {name} alone")
+  return finished[0]
+
+
+def test_every_byte_on_disk_is_in_the_ledger(finished):
+  method, _, ledgers, _ = finished
+  for phase, (stored, total) in enumerate(ledgers):
+    images = stored.pop("images")
+    assert sum(stored.values()) == total > 0
+    assert stored["other_models"] > 4 * method.classifier.embed.count_params()
+    has_exemplars = method.config.method in ("icarl", "lucir", "mnemonics")
+    assert images == (3 * (2 + phase) if has_exemplars else 0)
+
+
+def test_a_new_process_goes_on_to_the_same_result(finished, tmp_path):
+  method = after_base_phase(finished, tmp_path)
+  _, outputs, ledgers, _ = finished
+  images = all_images(method)
+  np.testing.assert_array_equal(method.classifier(images), outputs[0])
+  run(method, [1])
+  np.testing.assert_array_equal(method.classifier(images), outputs[1])
+  assert on_disk(method) == ledgers[1][1]
+
+
+def test_a_phase_killed_after_it_was_remembered_is_taken_up(finished, tmp_path):
+  """Its teacher is gone by then; and a lost checkpoint is not made up for."""
+  method, outputs, _, folder = finished
+  shutil.copytree(folder / "after-1", tmp_path / "w")
+  again = make(method.config.method, tmp_path / "w")
+  again.restore(0)
+  run(again, [1])
+  np.testing.assert_array_equal(again.classifier(all_images(again)), outputs[1])
+  shutil.rmtree(tmp_path / "w/checkpoints/phase-001")
+  with pytest.raises(UserError, match="phase 1"):
+    again.learn(1)
+
+
+def test_phases_begin_with_the_old_network_as_teacher_and_student(
+  finished, tmp_path
+):
+  method = after_base_phase(finished, tmp_path)
+  images = all_images(method)
+  old = method.classifier(images).numpy()
+  np.testing.assert_array_equal(method.teacher(1)(images), old)
+  new = method._compiled(1, steps=1, options={})
+  assert new.classes == 3
+  np.testing.assert_allclose(new(images)[:, :2], old, atol=1e-4)
+
+
+def test_icarl_names_the_nearest_mean_of_exemplars(finished):
+  method = only(finished, "icarl")
+  images, labels = method._store.read(2)
+  embed = method.classifier.embed
+
+  def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+  means = []
+  for label in range(4):
+    chosen = images[labels == label]
+    plain_mean = unit(embed(chosen).numpy()).mean(axis=0)
+    flipped_mean = unit(embed(chosen[:, :, ::-1]).numpy()).mean(axis=0)
+    means.append((plain_mean + flipped_mean) / 2)
+  means = unit(np.array(means))
+  examples = method.new_examples(2)
+  features = unit(method.features(examples))
+  distances = ((features[:, None] - means) ** 2).sum(axis=2)
+  np.testing.assert_array_equal(
+    method.predict(examples), distances.argmin(axis=1)
+  )
+  others = method.other_predictions(examples)
+  logits = method.classifier(
+    examples.read(tf.range(len(examples), dtype=tf.int64))
+  )
+  np.testing.assert_array_equal(
+    others["network output"], np.argmax(logits, axis=1)
+  )
+
+
+def test_class_means_by_hand():
+  features = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 5.0]])
+  flipped = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 9.0]])
+  got = selection.class_means(features, flipped, np.array([0, 1, 1]))
+  # Class 0: (1, 0) and (0, 1). Class 1: (0, 1) and (.5, .5).
+  want = np.array([[0.5, 0.5], [0.25, 0.75]])
+  want /= np.linalg.norm(want, axis=1, keepdims=True)
+  np.testing.assert_allclose(got, want)
+
+
+def test_icarl_with_the_paper_s_loss(tmp_path):
+  method = make("icarl", tmp_path, loss="sigmoid")
+  run(method, range(2))
+  assert method.predict(method.new_examples(1)).max() <= 2
+
+
+def test_lucir_imprints_new_classes(finished, tmp_path):
+  only(finished, "lucir")
+  method = after_base_phase(finished, tmp_path)
+  new = method._compiled(1, steps=1, options={})
+  examples = method.new_examples(1)
+  features = method.features(examples)
+  features /= np.linalg.norm(features, axis=1, keepdims=True)
+  weights = new.get_layer("cosines").class_weights.numpy()
+  direction = features.mean(axis=0)
+  direction /= np.linalg.norm(direction)
+  norm = np.linalg.norm(weights[:, :2], axis=0).mean()
+  np.testing.assert_allclose(weights[:, 2], norm * direction, atol=1e-5)
+
+
+def test_lucir_leaves_old_class_weights_alone(finished, tmp_path):
+  new = only(finished, "lucir").classifier.get_layer("cosines")
+  old = after_base_phase(finished, tmp_path).classifier.get_layer("cosines")
+  np.testing.assert_array_equal(new.class_weights[:, :2], old.class_weights)
+
+
+def test_mnemonics_freezes_filters_and_learns_scales(finished, tmp_path):
+  method = only(finished, "mnemonics")
+  base = after_base_phase(finished, tmp_path)
+  scales = []
+  for old, new in zip(
+    base.classifier.layers, method.classifier.layers, strict=True
+  ):
+    if hasattr(old, "shift"):
+      np.testing.assert_array_equal(old.kernel, new.kernel)
+      np.testing.assert_array_equal(old.scale, np.ones(old.scale.shape))
+      scales.append(float(np.abs(new.scale - 1.0).max()))
+      assert np.abs(new.shift).max() > 0
+  assert min(scales) > 0
+
+
+def test_mnemonics_keeps_learned_pixels(finished, tmp_path):
+  only(finished, "mnemonics")
+  method = after_base_phase(finished, tmp_path)
+  kept, labels = method._store.read(0)
+  method.section.pixel_rate = 1e-12  # leaves herded images as they are
+  method.remember(0)
+  herded, same_labels = method._store.read(0)
+  np.testing.assert_array_equal(labels, same_labels)
+  assert (kept != herded).mean() > 0.01
+
+
+def test_gfr_freezes_batch_statistics_after_the_base_phase(finished, tmp_path):
+  method = only(finished, "gfr")
+  base = after_base_phase(finished, tmp_path)
+
+  def statistics(network):
+    return [w.numpy() for w in network.weights if "moving" in w.name]
+
+  pairs = zip(
+    statistics(base.classifier), statistics(method.classifier), strict=True
+  )
+  for old, new in pairs:
+    np.testing.assert_array_equal(old, new)
+  # It has learned all the same, and there is no generator of the last phase.
+  assert np.any(
+    base.classifier.trainable_weights[0] != method.classifier.weights[0]
+  )
+  names = {p.name for p in (method.workdir / "memory").iterdir()}
+  assert names == {"network-002.npz", "generator-001.npz", "critic-001.npz"}
+
+
+def test_parameters_are_counted_in_the_plain_network(finished):
+  method, outputs, _, _ = finished
+  network = plain(method.classifier)
+  np.testing.assert_allclose(network(all_images(method)), outputs[2], atol=1e-4)

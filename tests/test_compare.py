@@ -1,0 +1,90 @@
+"""`python -m ibdrr_tf.compare` as a user meets it."""
+
+import json
+import signal
+import sys
+
+import pytest
+
+from ibdrr_tf import command_line, compare
+
+TINY = [
+  "--phases=1",
+  "--config.data.classes=4",
+  "--config.data.shapes_train=12",
+  "--config.data.shapes_test=5",
+  "--config.classifier.width=2",
+  "--config.classifier.epochs=1",
+  "--config.classifier.batch_size=16",
+  "--config.memory.exemplars_per_class=3",
+]
+
+
+def run(monkeypatch, capsys, *arguments):
+  """Runs the command here; returns its exit code and its output."""
+  monkeypatch.setattr(sys, "argv", ["compare", *map(str, arguments)])
+  handler = signal.getsignal(signal.SIGTERM)
+  code = 0
+  try:
+    command_line.run(compare.main, "the same command goes on")
+  except SystemExit as exit_:
+    code = exit_.code
+  finally:
+    signal.signal(signal.SIGTERM, handler)
+  return code, capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+  ("arguments", "parts"),
+  [
+    ([], ["--methods", "finetune"]),
+    (["--methods=,"], ["--methods"]),
+    (["--methods=finetune"], ["--workdir"]),
+    (["--methods=finetune,magic", "--workdir=w"], ["'magic'", "lucir"]),
+    (["--methods=lwf,lwf", "--workdir=w"], ["lwf", "twice"]),
+    (
+      [
+        "--methods=raw_replay,lucir",
+        "--workdir=w",
+        "--config.memory.total_bytes=9",
+      ],
+      ["total_bytes", "lucir", "raw_replay"],
+    ),
+    (["--method=finetune", "--workdir=w"], ["--method"]),
+    (["more", "--methods=finetune", "--workdir=w"], ["'more'"]),
+  ],
+)
+def test_mistakes_get_one_sentence_before_anything_runs(
+  monkeypatch, capsys, tmp_path, arguments, parts
+):
+  monkeypatch.chdir(tmp_path)
+  code, output = run(monkeypatch, capsys, *arguments)
+  assert code == 2
+  (line,) = output.err.strip().splitlines()
+  for part in parts:
+    assert part in line
+  assert not list(tmp_path.iterdir())
+
+
+def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
+  workdir = tmp_path / "w"
+  arguments = [*TINY, f"--workdir={workdir}"]
+  code, output = run(monkeypatch, capsys, *arguments, "--methods=finetune")
+  assert code == 0, output.err
+  first = workdir / "finetune" / "results.json"
+  before = first.stat().st_mtime_ns
+  code, output = run(monkeypatch, capsys, *arguments, "--methods=lwf,finetune")
+  assert code == 0, output.err
+  assert first.stat().st_mtime_ns == before
+  rows = json.loads((workdir / "comparison.json").read_text())
+  assert [row["method"] for row in rows] == ["lwf", "finetune"]
+  for row in rows:
+    results = json.loads((workdir / row["method"] / "results.json").read_text())
+    assert row["average_accuracy"] == results["average_accuracy"]
+    assert row["total_bytes"] == results["phases"][-1]["memory"]["total"]
+  text = (workdir / "comparison.md").read_text()
+  assert text.strip() in output.out
+  for name in ("phase_accuracy", "accuracy_against_bytes"):
+    data = (workdir / f"{name}.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert f"{name}.png" in text
