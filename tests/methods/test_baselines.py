@@ -29,6 +29,8 @@ def tiny_source():
 
 
 def make(name, workdir, **section):
+  # As a run does; without it, equal runs may differ in the last bit.
+  tf.config.experimental.enable_op_determinism()
   config = configs.get_config()
   config.method = name
   config.classifier.width = 2
