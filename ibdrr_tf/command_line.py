@@ -126,7 +126,9 @@ def _define_config(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
       sys_argv=argv,
     )
   except (flags.Error, AttributeError, KeyError, TypeError) as error:
-    raise UserError(_flag_sentence(error, argv, flag_values)) from error
+    # At this point the config is no flag yet.
+    sentence = _flag_sentence(error, argv, flag_values, config=True)
+    raise UserError(sentence) from error
   return argv
 
 
@@ -250,11 +252,14 @@ def _load_config(path: str) -> ml_collections.ConfigDict:
 
 
 def _flag_sentence(
-  error: Exception, argv: list[str], flag_values: flags.FlagValues
+  error: Exception,
+  argv: list[str],
+  flag_values: flags.FlagValues,
+  config: bool = False,
 ) -> str:
   """Says which flag is wrong and what it might have been."""
   known = set(flag_values)
-  if "config" in known:
+  if config or "config" in known:
     from ibdrr_tf import config as defaults
 
     known |= {f"config.{name}" for name in _fields(defaults.get_config())}
