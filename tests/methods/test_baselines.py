@@ -119,13 +119,18 @@ def test_a_phase_killed_after_it_was_remembered_is_taken_up(finished, tmp_path):
   """Its teacher is gone by then; and a lost checkpoint is not made up for."""
   method, outputs, _, folder = finished
   shutil.copytree(folder / "after-1", tmp_path / "w")
-  again = make(method.config.method, tmp_path / "w")
-  again.restore(0)
+
+  def after_base():
+    again = make(method.config.method, tmp_path / "w")
+    again.restore(0)
+    return again
+
+  again = after_base()
   run(again, [1])
   np.testing.assert_array_equal(again.classifier(all_images(again)), outputs[1])
   shutil.rmtree(tmp_path / "w/checkpoints/phase-001")
   with pytest.raises(UserError, match="phase 1"):
-    again.learn(1)
+    after_base().learn(1)
 
 
 def test_phases_begin_with_the_old_network_as_teacher_and_student(
