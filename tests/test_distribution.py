@@ -23,7 +23,14 @@ def test_too_late_is_said(monkeypatch):
     distribution.make_strategy("mirrored", -1)
 
 
-@pytest.mark.parametrize("method", ["upper_bound", "mnemonics", "gfr"])
+@pytest.mark.parametrize(
+  "method",
+  [
+    "upper_bound",
+    pytest.param("mnemonics", marks=pytest.mark.slow),
+    pytest.param("gfr", marks=pytest.mark.slow),
+  ],
+)
 def test_two_cpu_devices_learn_a_phase(tmp_path, method):
   """Two replicas run the whole command; the last batch has one image."""
   result = subprocess.run(

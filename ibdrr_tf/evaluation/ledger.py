@@ -10,7 +10,8 @@ class Ledger:
   """What lies on the disk after a phase. All in bytes but the last three.
 
   Attributes:
-    payload: the bit-strings' chains, headers and initial bits included.
+    payload: the bit-strings' chains, headers and initial bits included; the
+      encoded images themselves where images are kept as WebP or JPEG.
     index: everything else in `memory/` but the exemplars.
     raw_exemplars: raw images, losslessly compressed.
     codec_vqvae: the stored VQ-VAE.
