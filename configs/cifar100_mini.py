@@ -23,6 +23,7 @@ from ibdrr_tf import config as defaults
 def get_config() -> ml_collections.ConfigDict:
   """The small protocol on real CIFAR-100."""
   config = defaults.get_config()
+  defaults.use_full_codec(config)
   config.dataset = "cifar100"
   config.data.classes = 20
   config.scenario.base_classes = 10
@@ -30,5 +31,4 @@ def get_config() -> ml_collections.ConfigDict:
   config.classifier.width = 16
   config.classifier.epochs = 20
   config.classifier.batch_size = 128
-  config.vqvae.epochs = 18
   return config

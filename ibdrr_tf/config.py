@@ -12,7 +12,7 @@ from ibdrr_tf.classifiers import information_back, resnet
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay import pipeline, selection
 
-__all__ = ["get_config", "validate"]
+__all__ = ["get_config", "use_full_codec", "validate"]
 
 # Methods that can be told how many bytes to keep.
 _BUDGETED = ("raw_replay", "webp_replay", "jpeg_replay")
@@ -66,17 +66,19 @@ def get_config() -> ml_collections.ConfigDict:
   config.vqvae.residual_blocks = 2
   config.vqvae.residual_channels = 32
   config.vqvae.top_depth = 1  # residual quantisation stages; 1 is the paper
-  config.vqvae.bottom_depth = 1
+  config.vqvae.bottom_depth = 2
   config.vqvae.commitment = 0.25
   config.vqvae.codebook = "ema"  # or gradient, the paper's equation 3
   config.vqvae.layout = "subpixel"  # or paper
-  config.vqvae.epochs = 20
+  config.vqvae.epochs = 6
   config.vqvae.batch_size = 64
-  config.vqvae.learning_rate = 4e-3
+  config.vqvae.learning_rate = 1e-3
   config.vqvae.schedule = "cosine"  # with warm-up; or constant
   config.vqvae.warmup_steps = 200
   config.vqvae.clip_norm = 0.5  # of the whole gradient; 0 does not clip
-  config.vqvae.start_from = ""  # a codec folder, e.g. to add depth to it
+  # A codec to go on from, by name or folder, e.g. to add depth to it. The demo
+  # has few images and little time, so it does not begin with nothing.
+  config.vqvae.start_from = "cifar100"
   # Reconstruction is also judged by a classifier of the base classes.
   config.vqvae.feature_weight = 0.0
   config.vqvae.feature_epochs = 8
@@ -88,11 +90,11 @@ def get_config() -> ml_collections.ConfigDict:
   config.bitswap.latent_channels = 16
   config.bitswap.latent_stride = 4  # codes a side for each; a power of two
   config.bitswap.latent_warmup = 2.0  # epochs until latents cost what they do
-  config.bitswap.width = 64
+  config.bitswap.width = 32
   config.bitswap.blocks = 2
-  config.bitswap.embedding = 24
-  config.bitswap.epochs = 12
-  config.bitswap.fine_tune_epochs = 2
+  config.bitswap.embedding = 16
+  config.bitswap.epochs = 8
+  config.bitswap.fine_tune_epochs = 1
   config.bitswap.patience = 3  # epochs without gain on held-out codes
   config.bitswap.batch_size = 64
   config.bitswap.learning_rate = 3e-3
@@ -101,9 +103,7 @@ def get_config() -> ml_collections.ConfigDict:
   # How codes are replayed; see replay/pipeline.py.
   config.replay = ml_collections.ConfigDict()
   config.replay.cache = "images"  # or codes, which are decoded in every step
-  config.replay.raw_share = (
-    0.0  # how often a raw image at hand is taken instead
-  )
+  config.replay.raw_share = 0.0  # of reconstructions that give way to a twin
   config.replay.test_view = "raw"  # or codec, or both, averaged
   config.replay.adapt_batch_norm = False  # to the raw images at hand
 
@@ -122,6 +122,17 @@ def get_config() -> ml_collections.ConfigDict:
   for method, section in _baselines().items():
     config[method] = section
   return config
+
+
+def use_full_codec(config: ml_collections.ConfigDict) -> None:
+  """A codec that begins with nothing, as long and large as real images need."""
+  config.vqvae.epochs = 18
+  config.vqvae.learning_rate = 4e-3
+  config.vqvae.start_from = ""
+  config.bitswap.width = 64
+  config.bitswap.embedding = 24
+  config.bitswap.epochs = 12
+  config.bitswap.fine_tune_epochs = 2
 
 
 def _baselines() -> dict[str, ml_collections.ConfigDict]:

@@ -30,6 +30,9 @@ TINY = [
   "--config.vqvae.embedding=8",
   "--config.vqvae.channels=16",
   "--config.vqvae.residual_channels=8",
+  "--config.vqvae.start_from=",
+  "--config.vqvae.bottom_depth=1",
+  "--config.vqvae.learning_rate=4e-3",
   "--config.vqvae.epochs=3",
   "--config.vqvae.batch_size=16",
   "--config.bitswap.epochs=2",
@@ -46,6 +49,9 @@ def tiny_config():
   config.data.shapes_train = 24
   config.data.shapes_test = 4
   for name, value in {
+    "start_from": "",
+    "bottom_depth": 1,
+    "learning_rate": 4e-3,
     "codebook_size": 16,
     "embedding": 8,
     "channels": 16,

@@ -19,8 +19,8 @@ __all__ = ["coder_speed", "elbo", "measure", "size_curve"]
 
 _BATCH = 500
 # Chains and groups: each around what is used, the other kept.
-_SIZES = [(size, 32) for size in (100, 250, 500, 1000, 2500)]
-_SIZES += [(1000, size) for size in (8, 16, 64, 128)]
+_SIZES = [(size, 64) for size in (100, 250, 500, 1000, 2500)]
+_SIZES += [(1000, size) for size in (8, 16, 32, 128)]
 
 
 def measure(

@@ -74,7 +74,7 @@ class CodeCodec:
     *,
     static: tuple[Coder, bytes] | None = None,
     chain_images: int = 1000,
-    group: int = 32,
+    group: int = 64,
     parallel: int = 16,
   ):
     self._coders = [coder]

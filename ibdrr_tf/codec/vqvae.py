@@ -363,11 +363,13 @@ class HierarchicalVQVAE(tf.keras.Model):
     """
     own, theirs = self.get_config(), other.get_config()
     free = ("top_depth", "bottom_depth", "commitment", "seed")
-    if any(own[k] != theirs[k] for k in own if k not in free):
-      raise UserError(
-        "A VQ-VAE can only be started from one of the same architecture: "
-        f"{own} is not {theirs}."
-      )
+    for name in own:
+      if name not in free and own[name] != theirs[name]:
+        raise UserError(
+          f"a VQ-VAE with {name}={own[name]} cannot be started from one with "
+          f"{theirs[name]}: give the same, or --config.vqvae.start_from= to "
+          f"begin with nothing."
+        )
     for mine, source in zip(self._networks(), other._networks(), strict=True):
       mine.set_weights(source.get_weights())
     self.top_quantizer.copy_stages(other.top_quantizer)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ibdrr_tf import files, training
 from ibdrr_tf.classifiers.perception import feature_distance
-from ibdrr_tf.codec import weights
+from ibdrr_tf.codec import pretrained, weights
 from ibdrr_tf.codec.pretrained import VQVAE_FILE
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
@@ -164,7 +164,7 @@ def _build(
     feature_weight=recipe.feature_weight,
   )
   if recipe.start_from:
-    model.warm_start(load_vqvae(recipe.start_from))
+    model.warm_start(load_vqvae(pretrained.folder_of(recipe.start_from)))
   return model
 
 

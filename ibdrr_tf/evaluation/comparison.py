@@ -3,6 +3,7 @@
 from typing import Any
 
 from ibdrr_tf.evaluation import report
+from ibdrr_tf.evaluation.ledger import FULL_SET, bytes_per_image
 
 __all__ = ["markdown", "rows"]
 
@@ -15,7 +16,12 @@ _COLUMNS = (
   ("forgetting", "forgetting, points", 2),
   ("total_bytes", "bytes kept, models included", 0),
   ("images", "images kept", 0),
-  ("bytes_per_image", "bytes an image kept", 1),
+  ("bytes_per_image", "bytes an image, as stored", 1),
+  (
+    "bytes_per_image_spread",
+    f"bytes an image, models spread over {FULL_SET:,}",
+    1,
+  ),
   ("seconds", "seconds of training", 0),
 )
 
@@ -28,14 +34,15 @@ def rows(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
   Returns:
     One dict a run. `bytes_per_image` is all that is kept after the last phase,
-    models included, by the images that can be replayed; None if there are none.
+    models included, by the images that can be replayed, and once more with the
+    models spread over a full set; None if there are none.
   """
   return [_row(run) for run in runs]
 
 
 def _row(run: dict[str, Any]) -> dict[str, Any]:
   memory = run["phases"][-1]["memory"]
-  images = memory["images"]
+  by_image = bytes_per_image(memory) or (None, None)
   metrics = (
     "method",
     "average_accuracy",
@@ -46,8 +53,9 @@ def _row(run: dict[str, Any]) -> dict[str, Any]:
   return {
     **{name: run[name] for name in metrics},
     "total_bytes": memory["total"],
-    "images": images,
-    "bytes_per_image": memory["total"] / images if images else None,
+    "images": memory["images"],
+    "bytes_per_image": by_image[0],
+    "bytes_per_image_spread": by_image[1],
     "seconds": sum(phase["train_seconds"] for phase in run["phases"]),
     "backbone": run["backbone"],
   }

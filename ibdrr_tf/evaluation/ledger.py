@@ -2,7 +2,11 @@
 
 import dataclasses
 
-__all__ = ["Ledger"]
+__all__ = ["FULL_SET", "Ledger", "bytes_per_image"]
+
+# Models serve any number of images: besides what this run has, bytes an image
+# are given as if they served as many as all of CIFAR-100's training set.
+FULL_SET = 50_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,3 +60,22 @@ class Ledger:
       "total": self.total,
       "bits_per_code": self.bits_per_code,
     }
+
+
+def bytes_per_image(memory: dict) -> tuple[float, float] | None:
+  """Bytes kept for each image, two ways.
+
+  Args:
+    memory: a ledger as `Ledger.to_json` gives it.
+
+  Returns:
+    As stored, and with the models spread over `FULL_SET` images; None if no
+    image can be replayed.
+  """
+  images = memory["images"]
+  if not images:
+    return None
+  names = ("codec_vqvae", "codec_bitswap", "other_models")
+  models = sum(memory[name] for name in names)
+  spread = (memory["total"] - models) / images + models / FULL_SET
+  return memory["total"] / images, spread

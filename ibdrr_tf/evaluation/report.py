@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from ibdrr_tf.evaluation.ledger import FULL_SET, bytes_per_image
+
 __all__ = [
   "markdown",
   "megabytes",
@@ -139,8 +141,23 @@ def _summary_items(results: dict[str, Any]) -> list[tuple[str, str]]:
     ("forgetting, points", percent("forgetting")),
     ("backward transfer, points", percent("backward_transfer")),
     ("kept, models included, MB", megabytes(ledger["total"])),
+    *_byte_items(ledger),
     ("seed", str(results["seed"])),
   ]
+
+
+def _byte_items(ledger: dict[str, Any]) -> list[tuple[str, str]]:
+  """Rates, both ways; nothing where no image is kept."""
+  by_image = bytes_per_image(ledger)
+  if by_image is None:
+    return []
+  stored, spread = (f"{value:.1f}" for value in by_image)
+  items = [("bytes an image, as stored", stored)]
+  if stored != spread:
+    items.append((f"bytes an image, models spread over {FULL_SET:,}", spread))
+  if ledger["bits_per_code"] is not None:
+    items.append(("bits a code", f"{ledger['bits_per_code']:.3f}"))
+  return items
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

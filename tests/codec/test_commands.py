@@ -209,7 +209,7 @@ def test_mistakes_are_named(run, array, packed, folder, tmp_path):
       run(*arguments)
     assert part in str(error.value), error.value
     assert "\n" not in str(error.value)
-  with pytest.raises(UserError, match="cifar100, shapes"):
+  with pytest.raises(UserError, match="cifar100, cifar100_depth1, shapes"):
     run("info", array / "out.ibdrr", array / "in.npy", codec="imagenet")
   assert not out.exists()
 

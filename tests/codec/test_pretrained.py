@@ -68,7 +68,7 @@ def test_shipped_codecs_are_small():
 
 def test_folders_and_mistakes(codec_folder, tmp_path):
   assert pretrained.folder_of(str(codec_folder)) == codec_folder
-  with pytest.raises(UserError, match="cifar100, shapes"):
+  with pytest.raises(UserError, match="cifar100, cifar100_depth1, shapes"):
     pretrained.folder_of("imagenet")
   with pytest.raises(UserError, match=r"vqvae\.ibvq"):
     pretrained.folder_of(str(tmp_path))

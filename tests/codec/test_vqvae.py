@@ -176,7 +176,7 @@ def test_users_mistakes():
     HierarchicalVQVAE(layout="unet")
   one = HierarchicalVQVAE(**SMALL)
   other = HierarchicalVQVAE(**{**SMALL, "channels": 8})
-  with pytest.raises(UserError, match="same architecture"):
+  with pytest.raises(UserError, match="cannot be started from"):
     one.warm_start(other)
 
 

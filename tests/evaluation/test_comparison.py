@@ -8,7 +8,13 @@ def run(method, total, images):
       "classes_seen": 2 + number,
       "accuracy": 80.0 - number,
       "train_seconds": 1.5,
-      "memory": {"total": total, "images": images},
+      "memory": {
+        "total": total,
+        "images": images,
+        "codec_vqvae": 100,
+        "codec_bitswap": 50,
+        "other_models": 0,
+      },
     }
     for number in range(2)
   ]
@@ -29,6 +35,8 @@ def run(method, total, images):
 def test_bytes_are_shared_by_the_images_that_can_be_replayed():
   some, none = comparison.rows([run("a", 1000, 8), run("b", 500, 0)])
   assert some["bytes_per_image"] == 125 and some["seconds"] == 3.0
+  # 850 bytes of 8 images, and 150 of models that could serve 50,000.
+  assert some["bytes_per_image_spread"] == 850 / 8 + 150 / 50_000
   assert none["bytes_per_image"] is None and none["total_bytes"] == 500
 
 
@@ -37,7 +45,7 @@ def test_the_table_has_a_line_for_each_method():
   lines = [line for line in text.splitlines() if line.startswith("| ")]
   assert len(lines) == 4
   assert "| a | 79.00 | 79.50 | 79.00 | – | 1,234,567 | 8 |" in lines[2]
-  assert lines[3].startswith("| b ") and "| 0 | – | 3 |" in lines[3]
+  assert lines[3].startswith("| b ") and "| 0 | – | – | 3 |" in lines[3]
   assert "177,052 parameters" in text
 
 
