@@ -99,6 +99,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.bitswap.batch_size = 64
   config.bitswap.learning_rate = 3e-3
   config.bitswap.fine_tune_rate = 1e-3
+  # More images in a chain cost less; fewer decode side by side, and alone.
+  config.bitswap.chain_images = 250
+  config.bitswap.group = 64
 
   # How codes are replayed; see replay/pipeline.py.
   config.replay = ml_collections.ConfigDict()
@@ -133,6 +136,7 @@ def use_full_codec(config: ml_collections.ConfigDict) -> None:
   config.bitswap.embedding = 24
   config.bitswap.epochs = 12
   config.bitswap.fine_tune_epochs = 2
+  config.bitswap.chain_images = 1000
 
 
 def _baselines() -> dict[str, ml_collections.ConfigDict]:

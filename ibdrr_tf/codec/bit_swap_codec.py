@@ -1,17 +1,16 @@
 """The lossless stage out of a stored Bit-Swap model."""
 
-import functools
+import numpy as np
+import tensorflow as tf
 
 from ibdrr_tf.codec import bit_swap_file, model_file
 from ibdrr_tf.codec.bit_swap import BitSwap
+from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
 
-__all__ = ["codec_of"]
+__all__ = ["BitSwapCodec", "codec_of"]
 
 
-# Building a codec's graphs takes seconds, and a phase asks for the same one
-# when it writes, verifies and reads again.
-@functools.lru_cache(maxsize=2)
 def codec_of(data: bytes, **options: int) -> CodeCodec:
   """Reads a stored model and makes it code.
 
@@ -19,12 +18,48 @@ def codec_of(data: bytes, **options: int) -> CodeCodec:
     data: what `bit_swap_file.to_bytes` has stored.
     **options: of `CodeCodec`.
   """
-  model = bit_swap_file.from_bytes(data)
-  shape = model.get_config()
-  return CodeCodec(
-    BitSwap(model),
-    model_file.fingerprint(data),
-    shape["top_depth"],
-    shape["bottom_depth"],
-    **options,
+  return BitSwapCodec(**options).load(data)
+
+
+class BitSwapCodec:
+  """A codec whose model can be exchanged.
+
+  Building its graphs takes seconds. A model that is fine-tuned in each phase
+  keeps its shape, so that only its numbers need be exchanged in them.
+
+  Args:
+    **options: of `CodeCodec`.
+  """
+
+  def __init__(self, **options: int):
+    self._options = options
+    self._model: BitSwapModel | None = None
+
+  def load(self, data: bytes) -> CodeCodec:
+    """The codec of a stored model; what was loaded before is gone."""
+    model = bit_swap_file.from_bytes(data)
+    fingerprint = model_file.fingerprint(data)
+    if self._model is not None and _are_alike(model, self._model):
+      self._model.set_weights(model.get_weights())
+      self._fingerprint.assign(fingerprint)
+      return self._codec
+    shape = model.get_config()
+    self._model = model
+    with tf.device("/CPU:0"):
+      self._fingerprint = tf.Variable(fingerprint, trainable=False)
+    self._codec = CodeCodec(
+      BitSwap(model),
+      self._fingerprint,
+      shape["top_depth"],
+      shape["bottom_depth"],
+      **self._options,
+    )
+    return self._codec
+
+
+def _are_alike(one: BitSwapModel, other: BitSwapModel) -> bool:
+  """Whether two models differ in nothing but weights."""
+  shapes = [model.get_config() | {"seed": 0} for model in (one, other)]
+  return shapes[0] == shapes[1] and all(
+    np.array_equal(*trees) for trees in zip(one.trees, other.trees, strict=True)
   )

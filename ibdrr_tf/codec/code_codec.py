@@ -55,7 +55,8 @@ class CodeCodec:
 
   Args:
     coder: of a frozen model.
-    fingerprint: eight bytes that tell the model from any other.
+    fingerprint: eight bytes that tell the model from any other; a variable,
+      where the model may be exchanged.
     top_depth: stages of the top level.
     bottom_depth: stages of the bottom level.
     static: a second coder and its fingerprint, for chains that are shorter
@@ -68,7 +69,7 @@ class CodeCodec:
   def __init__(
     self,
     coder: Coder,
-    fingerprint: bytes,
+    fingerprint: bytes | tf.Variable,
     top_depth: int = 1,
     bottom_depth: int = 1,
     *,
@@ -78,16 +79,20 @@ class CodeCodec:
     parallel: int = 16,
   ):
     self._coders = [coder]
-    fingerprints = [fingerprint]
+    self._known = [fingerprint]
     if static is not None:
       self._coders.append(static[0])
-      fingerprints.append(static[1])
-    self._fingerprints = tf.constant(fingerprints)
+      self._known.append(static[1])
     self._depths = (top_depth, bottom_depth)
     self._planes = len(planes_module.plane_levels(top_depth, bottom_depth))
     self._chain_images = chain_images
     self._group = group
     self._parallel = parallel
+
+  @property
+  def _fingerprints(self) -> tf.Tensor:
+    """Of the models that can be read: string [models]."""
+    return tf.stack([tf.convert_to_tensor(name) for name in self._known])
 
   def compress(self, top: np.ndarray, bottom: np.ndarray) -> list[bytes]:
     """Codes to chains.

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.codec import image_codec, pretrained
+from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec_training import lossless, lossy
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.scenario import Scenario
@@ -58,6 +59,9 @@ def prepare_codec(
       vqvae,
       folder=workdir,
       strategy=strategy,
+    ),
+    coder=BitSwapCodec(
+      chain_images=config.bitswap.chain_images, group=config.bitswap.group
     ),
   )
 

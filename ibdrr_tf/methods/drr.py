@@ -35,7 +35,9 @@ class DRR(Method):
   def __init__(self, *args: Any, codec: ReplayCodec):
     super().__init__(*args)
     self._codec = codec
-    self._memory = CodeMemory(self.workdir / "memory", codec.folder)
+    self._memory = CodeMemory(
+      self.workdir / "memory", codec.folder, codec.coder
+    )
     self._seen: tuple[int, Codes] | None = None
 
   def examples(self, phase: int) -> pipeline.ReplayedExamples:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
@@ -28,12 +29,14 @@ class ReplayCodec:
     vqvae_bytes: what it takes on the disk.
     fit_bit_swap: trains the lossless stage: called with codes, `phase` and
       `start`, a model to fine-tune or None.
+    coder: codes with any such model.
   """
 
   folder: pathlib.Path
   vqvae: HierarchicalVQVAE
   vqvae_bytes: int
   fit_bit_swap: Callable[..., BitSwapModel]
+  coder: BitSwapCodec
 
   def encode(self, examples: stream.Examples) -> Codes:
     """Codes of all examples, in order."""

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from ibdrr_tf import files
 from ibdrr_tf.codec import bit_swap_file, model_file
-from ibdrr_tf.codec.bit_swap_codec import codec_of
+from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
 from ibdrr_tf.codec.planes import to_planes
@@ -84,14 +84,19 @@ class CodeMemory:
     directory: of the chains; need not exist yet.
     codec_directory: of the model. It may hold one from elsewhere before
       anything is remembered.
+    coder: codes with whatever model it is given; by default one of its own.
   """
 
   def __init__(
-    self, directory: str | pathlib.Path, codec_directory: str | pathlib.Path
+    self,
+    directory: str | pathlib.Path,
+    codec_directory: str | pathlib.Path,
+    coder: BitSwapCodec | None = None,
   ):
     self._directory = pathlib.Path(directory)
     self._model_path = pathlib.Path(codec_directory) / _MODEL
     self._next_path = pathlib.Path(codec_directory) / _NEXT_MODEL
+    self._coder = coder or BitSwapCodec()
     self._manifest = self._read_manifest()
     self._finish_change()
 
@@ -139,7 +144,7 @@ class CodeMemory:
       model: to write them with.
     """
     data = bit_swap_file.to_bytes(model)
-    codec = codec_of(data)
+    codec = self._coder.load(data)
     chains = codec.compress(codes.top, codes.bottom)
     path = self._chains_path(phase)
     _write_records(path, chains, codec.shapes(chains)[:, 0], codes.labels)
@@ -179,7 +184,7 @@ class CodeMemory:
   def _codec(self) -> CodeCodec:
     if not self._model_path.is_file():
       raise UserError(f"the model {self._model_path} is missing: {_REMEDY}.")
-    return codec_of(self._model_path.read_bytes())
+    return self._coder.load(self._model_path.read_bytes())
 
   def _chains_path(self, phase: int) -> pathlib.Path:
     return self._directory / f"chains-{phase:03d}.tfrecord"

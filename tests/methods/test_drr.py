@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from ibdrr_tf import config as configs
 from ibdrr_tf.codec import code_tree
+from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data.scenario import make_scenario
@@ -50,8 +51,13 @@ def bit_swap(vqvae):
   return BitSwapModel(trees, latents=1, width=8, blocks=1, embedding=4)
 
 
+@pytest.fixture(scope="module")
+def coder():
+  return BitSwapCodec()
+
+
 @pytest.fixture
-def make(tmp_path, source, vqvae, bit_swap):
+def make(tmp_path, source, vqvae, bit_swap, coder):
   def make_method(name, selection="random", **replay):
     config = configs.get_config()
     config.classifier.width = 2
@@ -68,6 +74,7 @@ def make(tmp_path, source, vqvae, bit_swap):
       vqvae=vqvae,
       vqvae_bytes=1234,
       fit_bit_swap=lambda codes, phase, start: bit_swap,
+      coder=coder,
     )
     return METHODS[name](
       config, scenario, source, tmp_path, strategy, codec=codec

@@ -5,9 +5,11 @@ import os
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.codec import code_tree
+from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.memory import CodeMemory, Codes
@@ -16,8 +18,9 @@ CODES = 8
 
 
 def make_model(seed):
-  generator = np.random.default_rng(seed)
-  trees = [code_tree.make_tree(generator.normal(size=(CODES, 2)))] * 2
+  tf.keras.utils.set_random_seed(seed)
+  book = np.random.default_rng(0).normal(size=(CODES, 2))
+  trees = [code_tree.make_tree(book)] * 2
   return BitSwapModel(
     trees, latents=1, latent_channels=1, width=4, blocks=1, embedding=2
   )
@@ -42,9 +45,14 @@ def models():
   return make_model(0), make_model(1)
 
 
+@pytest.fixture(scope="module")
+def coder():
+  return BitSwapCodec()
+
+
 @pytest.fixture
-def open_memory(tmp_path):
-  return lambda: CodeMemory(tmp_path / "memory", tmp_path / "codec")
+def open_memory(tmp_path, coder):
+  return lambda: CodeMemory(tmp_path / "memory", tmp_path / "codec", coder)
 
 
 def test_what_is_remembered_comes_back_in_another_process(open_memory, models):
