@@ -193,6 +193,7 @@ def to_number(strings: tf.Tensor, width: int) -> tf.Tensor:
   """Reads strings of `width` big-endian bytes each: int64 [m]."""
   digits = tf.cast(tf.io.decode_raw(strings, tf.uint8), tf.int64)
   digits = tf.reshape(digits, [-1, width])  # Of no strings, too.
+  digits = tf.ensure_shape(digits, [strings.shape[0], width])
   shifts = tf.range(8 * (width - 1), -1, -8, dtype=tf.int64)
   return tf.reduce_sum(tf.bitwise.left_shift(digits, shifts), axis=1)
 
