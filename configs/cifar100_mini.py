@@ -1,18 +1,28 @@
 """Real CIFAR-100, small enough for two CPU cores.
 
     python -m ibdrr_tf.main --config=configs/cifar100_mini.py --data_dir=DIR \
-      --method=upper_bound
+      --codec=cifar100 --method=ib_drr
 
 The first 20 classes of order 1993 with all their 500 images: 10 base classes
-and 5 phases of 2, ResNet-18 of width 16, 20 epochs a phase. With 20 classes at
-once (`--phases=1`), upper_bound ends at 66 % after 15 minutes on two busy
-cores; all five phases are about three times the work.
+and 5 phases of 2, ResNet-18 of width 16, 20 epochs a phase, codes of bottom
+depth 2. About 40 minutes on two quiet cores. With 20 classes at once
+(`--phases=1`), `--method=upper_bound` ends at 66 % after 15 minutes.
 
-    python -m ibdrr_tf.codec train -o CODEC --config=configs/cifar100_mini.py \
-      --data_dir=DIR --config.data.classes=100 --config.scenario.base_classes=50
+`--codec=cifar100` takes the codec that comes with the package. It was trained,
+without labels, on the 50 base classes of the full protocol, all of these 20
+among them; without it the run trains one on its own 10 base classes, for which
+`--config.vqvae.epochs=90` makes up for there being fewer images.
 
-trains a VQ-VAE on 50 base classes to 25.8 dB in 12 minutes, then Bit-Swap to
-7.2 bits a code in 8 more.
+    C="--config=configs/cifar100_mini.py --data_dir=DIR"
+    B="--config.data.classes=100 --config.scenario.base_classes=50"
+    python -m ibdrr_tf.codec train -o runs/d1 $C $B \
+      --config.vqvae.bottom_depth=1
+    python -m ibdrr_tf.codec train -o runs/d2 $C $B \
+      --config.vqvae.start_from=runs/d1 --config.vqvae.epochs=10 \
+      --config.vqvae.learning_rate=2e-3
+
+made the codecs `cifar100_depth1` (25.8 dB, 7.0 bits a code) and `cifar100`
+(28.7 dB, 7.4 bits), in half an hour each.
 """
 
 import ml_collections

@@ -45,6 +45,7 @@ def get_config() -> ml_collections.ConfigDict:
   # The paper's recipe, scaled down by width and epochs.
   config.classifier = ml_collections.ConfigDict()
   config.classifier.backbone = "resnet18"
+  config.classifier.stem = "small"  # or large, for images of 100 pixels or more
   config.classifier.width = 8
   config.classifier.epochs = 12
   config.classifier.batch_size = 32
@@ -268,6 +269,7 @@ def validate(
     _validate_baseline(name, config[name])
   classifier = config.classifier
   _one_of("classifier.backbone", classifier.backbone, resnet.BACKBONES)
+  _one_of("classifier.stem", classifier.stem, resnet.STEMS)
   for name in ("width", "epochs", "batch_size"):
     _at_least(f"classifier.{name}", classifier[name], 1)
   for name in ("padding", "weight_decay", "warmup_epochs", "warmup_share"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["BACKBONES", "FEATURES", "resnet18", "resnet32"]
+__all__ = ["BACKBONES", "FEATURES", "STEMS", "resnet18", "resnet32"]
 
 layers = tf.keras.layers
 
@@ -63,8 +63,9 @@ def _residual_network(
   synchronized: bool,
   last_relu: bool = True,
   conv: Callable[..., layers.Layer] = layers.Conv2D,
+  stem: str = "small",
 ) -> tf.Tensor:
-  """A 3x3 stem, then one stage of blocks per width, then the mean over space.
+  """A stem, then one stage of blocks per width, then the mean over space.
 
   Args:
     x: float32 [b, h, w, 3].
@@ -73,12 +74,18 @@ def _residual_network(
     synchronized: whether batch statistics are taken over all replicas.
     last_relu: whether features pass a last ReLU (LUCIR leaves it out).
     conv: makes the convolutions, with the arguments of Conv2D.
+    stem: one of `STEMS`: `small` is a 3x3 convolution, `large` shrinks images
+      to a quarter by a 7x7 convolution and a maximum, as for ImageNet.
 
   Returns:
     Features, float32 [b, widths[-1]].
   """
   conv_bn = functools.partial(_conv_bn, synchronized=synchronized, conv=conv)
-  x = layers.ReLU()(conv_bn(x, widths[0], 3, 1))
+  is_large = stem == "large"
+  x = conv_bn(x, widths[0], *((7, 2) if is_large else (3, 1)))
+  x = layers.ReLU()(x)
+  if is_large:
+    x = layers.MaxPool2D(3, 2, padding="same")(x)
   for stage, filters in enumerate(widths):
     for block in range(blocks):
       ends_stage = block == blocks - 1
@@ -97,7 +104,7 @@ def _residual_network(
 def resnet18(
   x: tf.Tensor, width: int = 64, synchronized: bool = False, **options: Any
 ) -> tf.Tensor:
-  """ResNet-18 with a 3x3 stem: four stages of two blocks."""
+  """ResNet-18: four stages of two blocks."""
   widths = [width, 2 * width, 4 * width, 8 * width]
   return _residual_network(x, widths, 2, synchronized, **options)
 
@@ -116,6 +123,7 @@ def resnet32(
 
 BACKBONES = {"resnet18": resnet18, "resnet32": resnet32}
 
+STEMS = ("small", "large")
 # Layers whose output can serve as features: the ends of stages, and the last.
 FEATURES = {
   "resnet18": ("stage_0", "stage_1", "stage_2", "stage_3", "features"),

@@ -87,6 +87,7 @@ class Method(abc.ABC):
       image_shape=self.source.train.image_shape,
       classes=self.scenario.classes_seen(phase),
       synchronized=self.strategy.num_replicas_in_sync > 1,
+      stem=config.stem,
       kind=self.classifier_class,
       **options,
     )
