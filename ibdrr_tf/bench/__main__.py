@@ -187,16 +187,24 @@ def _replay(config: Any, values: flags.FlagValues) -> dict[str, Any]:
 
 
 def _print_table(title: str, table: dict[str, dict[str, float]]) -> None:
+  """Prints rows under the columns of the longest one."""
   columns = list(max(table.values(), key=len))
-  width = max(len(name) for name in [title, *table])
-  print("  ".join([title.ljust(width), *columns]))
-  for name, row in table.items():
-    cells = [
-      f"{row[c]:.3f}".rjust(len(c)) if c in row else "–".rjust(len(c))
-      for c in columns
-    ]
-    print("  ".join([name.ljust(width), *cells]), flush=True)
+  lines = [[title, *columns]]
+  lines += [
+    [name, *(_cell(row.get(column)) for column in columns)]
+    for name, row in table.items()
+  ]
+  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+  for name, *cells in lines:
+    aligned = [cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True)]
+    print("  ".join([name.ljust(widths[0]), *aligned]), flush=True)
   print()
+
+
+def _cell(value: float | None) -> str:
+  if value is None:
+    return "–"
+  return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
 
 
 if __name__ == "__main__":

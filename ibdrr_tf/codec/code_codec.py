@@ -309,7 +309,7 @@ def as_user_error(error: tf.errors.OpError) -> UserError:
   """The sentence that an assertion was given, out of TensorFlow's wording."""
   found = re.search(
     r"(a chain|a message|per-position|the codes|the images|this is no|the "
-    r"string) [^'\n]*",
+    r"string) [^'\n\]]*",
     error.message,
   )
   if found:

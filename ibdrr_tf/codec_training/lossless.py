@@ -202,7 +202,12 @@ def _build(
   """A new model for the codebooks, or a copy of one to fine-tune."""
   if start:
     model = BitSwapModel(start.trees, **(start.get_config() | {"seed": seed}))
-    model.set_weights(start.get_weights())
+    # Training leaves other variables in a model, which are not its weights.
+    pairs = zip(
+      model.trainable_variables, start.trainable_variables, strict=True
+    )
+    for mine, theirs in pairs:
+      mine.assign(theirs)
     return model
   shape = vqvae.get_config()
   books = [book.numpy() for q in vqvae.quantizers for book in q.codebooks]

@@ -68,9 +68,15 @@ def prepare_codec(
 
 def _copy(source: pathlib.Path, folder: pathlib.Path) -> None:
   """Takes a codec over; the lossy stage last, for its presence says it all."""
-  for name in (pretrained.BITSWAP_FILE, pretrained.VQVAE_FILE):
-    with files.replaced(folder / name) as beside:
-      shutil.copyfile(source / name, beside)
+  for name in (
+    pretrained.STATIC_FILE,
+    pretrained.BITSWAP_FILE,
+    pretrained.VQVAE_FILE,
+  ):
+    # Static tables serve exported codecs alone, and not every codec has them.
+    if (source / name).is_file():
+      with files.replaced(folder / name) as beside:
+        shutil.copyfile(source / name, beside)
 
 
 def export_codec(folder: pathlib.Path) -> None:
