@@ -1,12 +1,13 @@
 """Your own images: one folder a class.
 
     python -m ibdrr_tf.main --config=configs/folder.py --data_dir=DIR \
-      --config.data.image_size=64
+      --config.data.image_size=64 --codec=cifar100
 
 `DIR` holds `train/<class>/*` and `val/<class>/*` (or `test/<class>/*`) with
 JPEG, PNG or WebP files. Half of the classes are base classes; `--phases` must
-divide the other half. Twenty classes of 200 images at 64 pixels take about a
-minute an epoch on two CPU cores; what accuracy to expect depends on the images.
+divide the other half. Without `--codec` one is trained on the base classes.
+Twenty classes of 200 images at 64 pixels take about a minute an epoch on two
+CPU cores; what accuracy to expect depends on the images.
 """
 
 import ml_collections
