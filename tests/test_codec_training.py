@@ -278,7 +278,7 @@ def test_bench_of_the_lossless_stage(trained, tmp_path, capsys):
     (codec, ["train", "/not/there", "-o=x"], "/not/there"),
     (codec, ["train", "-o=x", "--config.vqvae.layout=new"], "subpixel"),
     (bench, ["fast"], "'fast'"),
-    (bench, ["lossy"], "--codec=DIR"),
+    (bench, ["lossless", "--codec=cifar10"], "cifar100_depth1"),
     (bench, ["lossy", "--codec=/not/there"], "/not/there"),
     (bench, ["lossy", "--codec=x", "--picture=p.png"], "--photographs"),
   ],

@@ -60,7 +60,8 @@ def main(argv: list[str]) -> None:
   values = flags.FlagValues()
   command_line.define_run_flags(values)
   for name, text in {
-    "codec": "codec folders, parted by commas",
+    "codec": f"codecs, parted by commas: {', '.join(pretrained.names())}, or "
+    "folders; default " + pretrained.DEFAULT,
     "photographs": "a folder of image files of any size",
     "picture": "where to draw reconstructions at 32, 64 and 224 pixels",
     "classify": "a folder for the checkpoints of classifiers to train",
@@ -92,18 +93,20 @@ def main(argv: list[str]) -> None:
   configs.validate(config, tuple(METHODS))
   if values.picture and not values.photographs:
     raise UserError("--picture needs image files: give --photographs=DIR.")
-  if not values.codec and rest[0] in ("lossy", "lossless"):
-    raise UserError("there is nothing to measure: give --codec=DIR.")
   measured = kinds[rest[0]](config, values)
   if values.json:
     files.write_json(values.json, measured)
 
 
+def _folders(values: flags.FlagValues, **options: Any) -> list[str]:
+  """The folders of the codecs that `--codec` names."""
+  names = (values.codec or pretrained.DEFAULT).split(",")
+  return [str(pretrained.folder_of(name, **options)) for name in names]
+
+
 def _lossy(config: Any, values: flags.FlagValues) -> dict[str, Any]:
-  models = {
-    folder: codec_training.load_vqvae(folder)
-    for folder in values.codec.split(",")
-  }
+  folders = _folders(values, needed=(pretrained.VQVAE_FILE,))
+  models = {folder: codec_training.load_vqvae(folder) for folder in folders}
   source, scenario = load_data(config)
   tf.config.experimental.enable_op_determinism()
   measured = lossy.measure(config, source, scenario, models, values.photographs)
@@ -144,7 +147,7 @@ def _lossless(config: Any, values: flags.FlagValues) -> dict[str, Any]:
   labels = scenario.seen_labels(scenario.phases[-1])
   examples = stream.select(source.train, scenario, labels)
   measured = {}
-  for folder in values.codec.split(","):
+  for folder in _folders(values):
     vqvae = codec_training.load_vqvae(folder)
     encoded = encode_examples(vqvae, examples)
     codes = encoded.top, encoded.bottom

@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from ibdrr_tf import codec_training
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, psnr
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.photographs import read_photographs
@@ -23,6 +22,7 @@ from ibdrr_tf.data.scenario import Scenario, class_order
 from ibdrr_tf.data.source import Source, in_memory
 from ibdrr_tf.evaluation import figures, metrics, rate
 from ibdrr_tf.methods.upper_bound import UpperBound
+from ibdrr_tf.replay.codec import reconstruct
 
 __all__ = [
   "classifier_accuracy",
@@ -155,7 +155,7 @@ def picture(
   ):
     title = f"{images.shape[1]} pixels"
     rows[title] = images
-    rows[f"{title}, from codes"] = codec_training.reconstruct(
+    rows[f"{title}, from codes"] = reconstruct(
       model, tf.constant(images)
     ).numpy()
   return figures.image_rows(rows, scale=1.5)
@@ -205,7 +205,7 @@ def _through(
   start = 0
   for batch in batches:
     stop = start + len(batch)
-    images[start:stop] = codec_training.reconstruct(model, batch)
+    images[start:stop] = reconstruct(model, batch)
     start = stop
   return Source(
     source.name,

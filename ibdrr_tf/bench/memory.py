@@ -13,7 +13,7 @@ from ibdrr_tf.evaluation.ledger import Ledger
 from ibdrr_tf.replay import selection
 from ibdrr_tf.replay.codec import encode_examples
 from ibdrr_tf.replay.exemplars import ExemplarStore
-from ibdrr_tf.replay.memory import CodeMemory, Codes
+from ibdrr_tf.replay.memory import CodeMemory
 
 __all__ = ["CODECS", "measure"]
 
@@ -71,8 +71,7 @@ def _write_memory(
   folder: pathlib.Path, examples: stream.Examples
 ) -> dict[str, int]:
   vqvae_data = (folder / pretrained.VQVAE_FILE).read_bytes()
-  encoded = encode_examples(weights.from_bytes(vqvae_data), examples)
-  codes = Codes(encoded.top, encoded.bottom, examples.labels)
+  codes = encode_examples(weights.from_bytes(vqvae_data), examples)
   model = bit_swap_file.from_bytes(
     (folder / pretrained.BITSWAP_FILE).read_bytes()
   )

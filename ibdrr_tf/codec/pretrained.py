@@ -28,13 +28,16 @@ def names() -> list[str]:
   return sorted(path.name for path in _ROOT.iterdir() if path.is_dir())
 
 
-def folder_of(codec: str) -> pathlib.Path:
+def folder_of(
+  codec: str, needed: tuple[str, ...] = (VQVAE_FILE, BITSWAP_FILE)
+) -> pathlib.Path:
   """Finds a codec's folder.
 
   Args:
     codec: the name of a codec that comes with the package, or a folder that
       `python -m ibdrr_tf.codec train` has filled. Names win; `./cifar100` is a
       folder.
+    needed: the files that must be in it.
 
   Raises:
     UserError: if there is no such codec.
@@ -48,13 +51,15 @@ def folder_of(codec: str) -> pathlib.Path:
       f"there is no codec {codec!r}: give {', '.join(known)}, or a folder that "
       f"`python -m ibdrr_tf.codec train` has filled."
     )
-  check_folder(folder)
+  check_folder(folder, needed)
   return folder
 
 
-def check_folder(folder: pathlib.Path) -> None:
-  """Refuses a folder that lacks one of the two stages."""
-  for name in (VQVAE_FILE, BITSWAP_FILE):
+def check_folder(
+  folder: pathlib.Path, needed: tuple[str, ...] = (VQVAE_FILE, BITSWAP_FILE)
+) -> None:
+  """Refuses a folder that lacks a file, as a rule one of the two stages."""
+  for name in needed:
     if not (folder / name).is_file():
       raise UserError(
         f"the codec folder {folder} has no {name}: give one that "

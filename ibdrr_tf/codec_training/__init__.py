@@ -13,7 +13,6 @@ from ibdrr_tf.codec_training.lossy import (
   draw_reconstructions,
   evaluate_vqvae,
   load_vqvae,
-  reconstruct,
   store_vqvae,
   train_vqvae,
 )
@@ -29,7 +28,6 @@ __all__ = [
   "load_code_codec",
   "load_vqvae",
   "prepare_codec",
-  "reconstruct",
   "store_bit_swap",
   "store_static",
   "store_vqvae",

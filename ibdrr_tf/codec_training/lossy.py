@@ -18,13 +18,13 @@ from ibdrr_tf.data.source import Source
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures
 from ibdrr_tf.methods.upper_bound import UpperBound
+from ibdrr_tf.replay.codec import reconstruct
 
 __all__ = [
   "VQVAE_FILE",
   "draw_reconstructions",
   "evaluate_vqvae",
   "load_vqvae",
-  "reconstruct",
   "store_vqvae",
   "train_vqvae",
 ]
@@ -119,12 +119,6 @@ def load_vqvae(folder: str | pathlib.Path) -> HierarchicalVQVAE:
       f"`python -m ibdrr_tf.codec train` has filled."
     )
   return weights.from_bytes(path.read_bytes())
-
-
-def reconstruct(model: HierarchicalVQVAE, images: tf.Tensor) -> tf.Tensor:
-  """What is left of images, uint8 [n, h, w, 3], once they have been coded."""
-  height, width = images.shape[1:3]
-  return model.decode(*model.encode(images))[:, :height, :width]
 
 
 def evaluate_vqvae(

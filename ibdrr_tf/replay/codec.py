@@ -13,8 +13,9 @@ from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.replay.memory import Codes
+from ibdrr_tf.replay.pipeline import decode_codes
 
-__all__ = ["ReplayCodec", "encode_examples"]
+__all__ = ["ReplayCodec", "encode_examples", "reconstruct"]
 
 _BATCH = 250
 
@@ -44,10 +45,12 @@ class ReplayCodec:
 
   def reconstruct(self, images: tf.Tensor) -> tf.Tensor:
     """What is left of images, uint8 [n, h, w, 3], once they were coded."""
-    size = images.shape[1:3]
-    return self.vqvae.decode(*self.vqvae.encode(images))[
-      :, : size[0], : size[1]
-    ]
+    return reconstruct(self.vqvae, images)
+
+
+def reconstruct(vqvae: HierarchicalVQVAE, images: tf.Tensor) -> tf.Tensor:
+  """What is left of images, uint8 [n, h, w, 3], once they were coded."""
+  return decode_codes(vqvae, *vqvae.encode(images), tuple(images.shape[1:3]))
 
 
 def encode_examples(

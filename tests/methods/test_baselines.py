@@ -89,10 +89,9 @@ def after_base_phase(finished, tmp_path):
   return again
 
 
-def only(finished, name):
-  if finished[0].config.method != name:
-    pytest.skip(f"of {name} alone")
-  return finished[0]
+def only(name):
+  """For a test of one method."""
+  return pytest.mark.parametrize("finished", [name], indirect=True)
 
 
 def test_every_byte_on_disk_is_in_the_ledger(finished):
@@ -145,8 +144,9 @@ def test_phases_begin_with_the_old_network_as_teacher_and_student(
   np.testing.assert_allclose(new(images)[:, :2], old, atol=1e-4)
 
 
+@only("icarl")
 def test_icarl_names_the_nearest_mean_of_exemplars(finished):
-  method = only(finished, "icarl")
+  method = finished[0]
   images, labels = method._store.read(2)
   embed = method.classifier.embed
 
@@ -191,8 +191,8 @@ def test_icarl_with_the_paper_s_loss(tmp_path):
   assert method.predict(method.new_examples(1)).max() <= 2
 
 
+@only("lucir")
 def test_lucir_imprints_new_classes(finished, tmp_path):
-  only(finished, "lucir")
   method = after_base_phase(finished, tmp_path)
   new = method._compiled(1, steps=1, options={})
   examples = method.new_examples(1)
@@ -205,14 +205,16 @@ def test_lucir_imprints_new_classes(finished, tmp_path):
   np.testing.assert_allclose(weights[:, 2], norm * direction, atol=1e-5)
 
 
+@only("lucir")
 def test_lucir_leaves_old_class_weights_alone(finished, tmp_path):
-  new = only(finished, "lucir").classifier.get_layer("cosines")
+  new = finished[0].classifier.get_layer("cosines")
   old = after_base_phase(finished, tmp_path).classifier.get_layer("cosines")
   np.testing.assert_array_equal(new.class_weights[:, :2], old.class_weights)
 
 
+@only("mnemonics")
 def test_mnemonics_freezes_filters_and_learns_scales(finished, tmp_path):
-  method = only(finished, "mnemonics")
+  method = finished[0]
   base = after_base_phase(finished, tmp_path)
   scales = []
   for old, new in zip(
@@ -226,8 +228,8 @@ def test_mnemonics_freezes_filters_and_learns_scales(finished, tmp_path):
   assert min(scales) > 0
 
 
+@only("mnemonics")
 def test_mnemonics_keeps_learned_pixels(finished, tmp_path):
-  only(finished, "mnemonics")
   method = after_base_phase(finished, tmp_path)
   kept, labels = method._store.read(0)
   method.section.pixel_rate = 1e-12  # leaves herded images as they are
@@ -237,8 +239,9 @@ def test_mnemonics_keeps_learned_pixels(finished, tmp_path):
   assert (kept != herded).mean() > 0.01
 
 
+@only("gfr")
 def test_gfr_freezes_batch_statistics_after_the_base_phase(finished, tmp_path):
-  method = only(finished, "gfr")
+  method = finished[0]
   base = after_base_phase(finished, tmp_path)
 
   def statistics(network):
