@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _USER_ERROR = 2
+_WORKER_LOST = 75  # EX_TEMPFAIL of sysexits.h: the same again may well work
 _DEFAULTS = pathlib.Path(__file__).with_name("config.py")
 _WRITE_ERRORS = {
   errno.ENOSPC,
@@ -45,7 +46,8 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
   """Runs a command with the program's arguments, then ends the process.
 
   Exit codes: 0 when all went well, 2 for a mistake of the user's (one sentence
-  on standard error), 130 and 143 when interrupted by Ctrl-C or SIGTERM.
+  on standard error), 75 when another worker was lost, 130 and 143 when
+  interrupted by Ctrl-C or SIGTERM.
 
   Args:
     command: gets the arguments, the program's name first.
@@ -64,6 +66,11 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
     _say(f"interrupted: {go_on}.")
     sys.exit(128 + signal.SIGINT)
   except Exception as error:
+    if _is_lost_worker(error):
+      _say(f"error: another worker is gone: start all of them again; {go_on}.")
+      # Threads of collective operations would wait for it at a regular exit.
+      sys.stdout.flush()
+      os._exit(_WORKER_LOST)
     reason = _write_failure(error)
     if reason is None:
       raise
@@ -200,6 +207,12 @@ def _say(sentence: str) -> None:
 def _terminate(go_on: str, *_) -> None:
   _say(f"terminated: {go_on}.")
   sys.exit(128 + signal.SIGTERM)
+
+
+def _is_lost_worker(error: Exception) -> bool:
+  """Whether a collective operation failed for want of another worker."""
+  names = ("UnavailableError", "DeadlineExceededError", "AbortedError")
+  return "TF_CONFIG" in os.environ and type(error).__name__ in names
 
 
 def _write_failure(error: Exception) -> str | None:

@@ -15,6 +15,7 @@ import os
 # As in main.py: TensorFlow is silent about GPU libraries that are not there.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import functools
 import pathlib
 import shlex
 
@@ -51,6 +52,7 @@ def main(argv: list[str]) -> None:
   for name in names:  # Before the first run, which may take hours.
     configs.validate(_with_method(config, name), tuple(METHODS))
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
+  team = distribution.Team(strategy)
   folder = pathlib.Path(values.workdir)
   command = shlex.join(["python", "-m", "ibdrr_tf.compare", *argv[1:]])
   runs = []
@@ -64,11 +66,11 @@ def main(argv: list[str]) -> None:
         command=command,
       )
     )
-    print()
-    _write(folder, runs)
+    team.say("")
+    team.on_chief(functools.partial(_write, folder, list(runs)))
     # The graphs of one method are of no use to the next.
     tf.keras.backend.clear_session()
-  print(comparison.markdown(runs))
+  team.say(comparison.markdown(runs))
 
 
 def _method_names(text: str | None) -> list[str]:

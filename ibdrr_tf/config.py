@@ -26,8 +26,11 @@ def get_config() -> ml_collections.ConfigDict:
   config.data_dir = ""
   config.codec = ""  # a codec folder; "" trains one on the base classes
   config.seed = 0
-  config.distribute = "auto"  # none, or mirrored over all GPUs
+  config.distribute = "auto"  # none, mirrored over all GPUs, or multi_worker
   config.cpu_devices = 0  # logical devices, to try mirrored without a GPU
+  # Batch sizes are over all devices. With this, rates grow with their number.
+  config.scale_learning_rate = False
+  config.mixed_precision = False  # classifiers in float16, for GPUs
   config.eval_batch_size = 500
 
   config.data = ml_collections.ConfigDict()

@@ -1,5 +1,6 @@
 """The phase loop: learn a phase, remember it, evaluate, write it down."""
 
+import functools
 import importlib.metadata
 import pathlib
 import platform
@@ -11,12 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files
-from ibdrr_tf.classifiers.classifier import plain, save_classifier
+from ibdrr_tf.classifiers.classifier import plain
 from ibdrr_tf.codec_training import export_codec, prepare_codec
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
+from ibdrr_tf.distribution import Team
 from ibdrr_tf.evaluation import figures, metrics, report
 from ibdrr_tf.evaluation import results as records
 from ibdrr_tf.evaluation.ledger import Ledger
@@ -47,20 +49,21 @@ def run_experiment(
     The contents of results.json.
   """
   source, scenario = load_data(config)
+  team = Team(strategy)
   claimed = open_workdir(
-    workdir, config, resume=resume, data=fingerprint(source)
+    workdir, config, resume=resume, data=fingerprint(source), team=team
   )
   # Weights and batches are stateless functions of the seed; with deterministic
   # ops a run that was interrupted ends with the very same table.
   tf.config.experimental.enable_op_determinism()
   phases = list(claimed.results["phases"]) if claimed.results else []
   results = claimed.results
-  print(f"{config.method} on {config.dataset}, in {workdir}")
-  print(report.phase_header())
+  team.say(f"{config.method} on {config.dataset}, in {claimed.path}")
+  team.say(report.phase_header())
   for record in phases:
-    print(report.phase_row(record))
+    team.say(report.phase_row(record))
   if claimed.is_finished(len(scenario.phases)):
-    print(f"\n{report.summary(results)}")
+    team.say(f"\n{report.summary(results)}")
     return results
   method = _make_method(config, scenario, source, claimed.path, strategy)
   if phases:
@@ -68,12 +71,14 @@ def run_experiment(
   for phase in scenario.phases[len(phases) :]:
     record, confusion = _run_phase(method, phase)
     phases.append(record)
-    if method.uses_codec and phase == scenario.phases[-1]:
-      export_codec(claimed.path / "codec")
-    results = records.summarize(phases, _identity(config, method, command))
-    _write_phase(claimed.path, results, confusion, scenario)
-    print(report.phase_row(record), flush=True)
-  print(f"\n{report.summary(results)}")
+    # Its weights are read by all workers, though one writes them down.
+    network = plain(method.classifier)
+    results = records.summarize(phases, _identity(config, network, command))
+    team.on_chief(
+      functools.partial(_write_phase, method, network, results, confusion)
+    )
+    team.say(report.phase_row(record))
+  team.say(f"\n{report.summary(results)}")
   return results
 
 
@@ -113,23 +118,26 @@ def _run_phase(method: Method, phase: int) -> tuple[dict[str, Any], np.ndarray]:
       for name, predictions in method.other_predictions(test).items()
     },
   )
-  _write_classifier(method)
   return record, confusion
 
 
 def _write_phase(
-  path: pathlib.Path,
+  method: Method,
+  network: tf.keras.Model,
   results: dict[str, Any],
   confusion: np.ndarray,
-  scenario: Scenario,
 ) -> None:
   """Writes all that can be seen after a phase; results.json comes last.
 
   A phase counts as done once results.json names it, so whatever precedes it is
   written again when the process is killed in between.
   """
+  path, scenario = method.workdir, method.scenario
   phase = results["phases"][-1]["phase"]
   boundaries = scenario.boundaries[: phase + 1]
+  _write_classifier(method, network)
+  if method.uses_codec and phase == scenario.phases[-1]:
+    export_codec(path / "codec")
   _write_summaries(path / "tensorboard", results, confusion, boundaries)
   files.write_bytes(
     path / "phase_accuracy.png",
@@ -167,18 +175,18 @@ def _write_summaries(
   writer.close()
 
 
-def _write_classifier(method: Method) -> None:
+def _write_classifier(method: Method, network: tf.keras.Model) -> None:
   """Saves the network with the names of its classes, in label order."""
   folder = method.workdir / "classifier"
   with files.replaced(folder / "classifier.keras") as beside:
-    save_classifier(method.classifier, str(beside))
+    network.save(beside)
   order = method.scenario.order[: method.classifier.classes]
   names = [method.source.class_names[number] for number in order]
   files.write_json(folder / "class_names.json", names)
 
 
 def _identity(
-  config: ml_collections.ConfigDict, method: Method, command: str
+  config: ml_collections.ConfigDict, network: tf.keras.Model, command: str
 ) -> dict[str, Any]:
   """What a run is, apart from what it gave."""
   backbone = config.classifier
@@ -188,8 +196,7 @@ def _identity(
     "backbone": {
       "name": f"{backbone.backbone} of width {backbone.width}",
       "parameters": sum(
-        int(np.prod(weight.shape))
-        for weight in plain(method.classifier).trainable_weights
+        int(np.prod(weight.shape)) for weight in network.trainable_weights
       ),
     },
     "seed": config.seed,

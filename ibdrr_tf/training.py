@@ -2,12 +2,15 @@
 
 import dataclasses
 import pathlib
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 import tqdm
 
+from ibdrr_tf.data.stream import Share
+from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
 
 __all__ = ["Fit", "cosine_adam", "fit", "restore_finished"]
@@ -20,16 +23,17 @@ class Fit:
   Attributes:
     epochs: number of epochs.
     steps_per_epoch: batches in each of them.
-    batches: gives the batches of a range of epochs; must be a pure function of
-      the epoch, or a resumed run would differ.
-    checkpoints: folder for the state after each epoch; holds one.
+    batches: gives this process' share of the batches of a range of epochs;
+      must be a pure function of the epoch, or a resumed run would differ.
+    checkpoints: folder for the state after each epoch; holds one. The chief of
+      a team writes it, all read it.
     tensorboard: folder for losses, metrics and the learning rate.
     title: what the progress bar says.
   """
 
   epochs: int
   steps_per_epoch: int
-  batches: Callable[[range], tf.data.Dataset]
+  batches: Callable[[range, Share], tf.data.Dataset]
   checkpoints: pathlib.Path
   tensorboard: pathlib.Path
   title: str
@@ -51,11 +55,15 @@ def fit(
   Returns:
     Seconds spent in training, earlier interrupted runs included.
   """
-  state = _State(model, job)
+  strategy = model.distribute_strategy
+  team = Team(strategy)
+  state = _State(model, job, team)
   start = state.restore()
   if start < job.epochs:
     model.fit(
-      job.batches(range(start, job.epochs)),
+      strategy.distribute_datasets_from_function(
+        lambda context: job.batches(range(start, job.epochs), Share.of(context))
+      ),
       initial_epoch=start,
       epochs=job.epochs,
       steps_per_epoch=job.steps_per_epoch,
@@ -65,18 +73,25 @@ def fit(
         _StopOnNaN(job.title),
         *callbacks,
         state,
-        tf.keras.callbacks.TensorBoard(
-          str(job.tensorboard), write_graph=False, profile_batch=0
-        ),
-        _ProgressBar(job.title, start, job.epochs, job.steps_per_epoch),
+        *(_traces(job, start) if team.is_chief else []),
       ],
     )
   return state.seconds
 
 
+def _traces(job: Fit, start: int) -> list[tf.keras.callbacks.Callback]:
+  """What lets one watch."""
+  return [
+    tf.keras.callbacks.TensorBoard(
+      str(job.tensorboard), write_graph=False, profile_batch=0
+    ),
+    _ProgressBar(job.title, start, job.epochs, job.steps_per_epoch),
+  ]
+
+
 def restore_finished(model: tf.keras.Model, job: Fit) -> float:
   """Gives a model the weights of a finished training; returns its seconds."""
-  state = _State(model, job)
+  state = _State(model, job, Team(model.distribute_strategy))
   if state.restore() < job.epochs:
     raise UserError(
       f"the checkpoint of {job.title} in {job.checkpoints} is missing, though "
@@ -118,12 +133,19 @@ def cosine_adam(
 class _State(tf.keras.callbacks.Callback):
   """Model, optimiser, epoch and time, kept after every epoch."""
 
-  def __init__(self, model: tf.keras.Model, job: Fit):
+  def __init__(self, model: tf.keras.Model, job: Fit, team: Team):
     super().__init__()
     self._epochs = job.epochs
+    self._folder = str(job.checkpoints)
     model.optimizer.build(model.trainable_variables)
     self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
     self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+    folder = self._folder
+    if not team.is_chief:
+      # Variables that replicas hold in common are read by all workers at once,
+      # so all of them save; what the others write is thrown away.
+      self._scratch = tempfile.TemporaryDirectory()
+      folder = self._scratch.name
     self._manager = tf.train.CheckpointManager(
       tf.train.Checkpoint(
         model=model,
@@ -131,7 +153,7 @@ class _State(tf.keras.callbacks.Callback):
         epoch=self._epoch,
         seconds=self._seconds,
       ),
-      str(job.checkpoints),
+      folder,
       max_to_keep=1,
     )
 
@@ -141,7 +163,7 @@ class _State(tf.keras.callbacks.Callback):
 
   def restore(self) -> int:
     """Restores the last finished epoch; returns how many are finished."""
-    latest = self._manager.latest_checkpoint
+    latest = tf.train.latest_checkpoint(self._folder)
     if latest:
       try:
         status = self._manager.checkpoint.restore(latest)

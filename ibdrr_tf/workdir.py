@@ -9,6 +9,7 @@ from typing import Any
 import ml_collections
 
 from ibdrr_tf import files
+from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.errors import UserError
 
 __all__ = ["Workdir", "default_path", "open_workdir"]
@@ -54,7 +55,12 @@ def default_path(config: ml_collections.ConfigDict, resume: bool) -> str:
 
 
 def open_workdir(
-  path: str, config: ml_collections.ConfigDict, *, resume: bool, data: str
+  path: str,
+  config: ml_collections.ConfigDict,
+  *,
+  resume: bool,
+  data: str,
+  team: Team = ALONE,
 ) -> Workdir:
   """Claims a folder for a run, or refuses it in one sentence.
 
@@ -65,7 +71,23 @@ def open_workdir(
       claimed all the same.
     data: the data set's fingerprint; its files may lie elsewhere next time,
       but not be others.
+    team: the workers of the run, of which the chief claims the folder that it
+      was told (default names hold the time, which is another for each), and
+      all the others take that one.
   """
+
+  # Times in default names differ between workers.
+  def claim() -> str:
+    _claim(path, config, resume, data)
+    return path
+
+  return Workdir(pathlib.Path(team.ask_chief(claim)))
+
+
+def _claim(
+  path: str, config: ml_collections.ConfigDict, resume: bool, data: str
+) -> None:
+  """Makes a folder that of a run; see `open_workdir`."""
   folder = pathlib.Path(path)
   wanted = {**_identity(config), "data_fingerprint": data}
   try:
@@ -80,7 +102,7 @@ def open_workdir(
           f"{min(foreign)!r}: choose a new or empty --workdir."
         )
       files.write_json(folder / "config.json", wanted)
-      return Workdir(folder)
+      return
   except OSError as error:
     raise UserError(
       f"the workdir {path} cannot be written ({error.strerror}): choose "
@@ -97,7 +119,6 @@ def open_workdir(
       f"the workdir {path} already holds this run: go on with --resume, or "
       f"choose another --workdir."
     )
-  return Workdir(folder)
 
 
 def _identity(config: ml_collections.ConfigDict) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def make_model(rate=0.1):
 
 
 def make_job(path: pathlib.Path, epochs: int):
-  def batches(chosen):
+  def batches(chosen, share):
     order = np.concatenate([np.roll(np.arange(3), e) for e in chosen])
     return tf.data.Dataset.from_tensor_slices((X[order], Y[order]))
 

@@ -1,6 +1,7 @@
 """A backbone with a head over all classes seen so far."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -97,6 +98,7 @@ def build_classifier(
   synchronized: bool = False,
   kind: type[Classifier] = Classifier,
   head: Callable[[tf.Tensor, int], tf.Tensor] = linear_head,
+  mixed_precision: bool = False,
   **options: Any,
 ) -> Classifier:
   """Builds a classifier with new random weights, within the current scope.
@@ -109,14 +111,29 @@ def build_classifier(
     synchronized: whether batch statistics are taken over all replicas.
     kind: the class to make, which says how it is trained.
     head: maps features and the number of classes to logits.
+    mixed_precision: whether the backbone computes in float16. Weights and
+      logits, and so losses, are float32 all the same, and `compile` scales the
+      loss so that small gradients are not lost.
     **options: of the backbone: `last_relu`, `conv`.
   """
   images = tf.keras.Input(image_shape, dtype=tf.uint8, name="images")
-  # Images reach the network as bytes and are scaled here, so that a saved
-  # classifier carries its own preprocessing.
-  x = tf.keras.layers.Rescaling(1 / 64, offset=-2, name="scale")(images)
-  x = resnet.BACKBONES[backbone](x, width, synchronized, **options)
-  return kind(images, head(x, classes), name=backbone)
+  with _precision("mixed_float16" if mixed_precision else "float32"):
+    # Images reach the network as bytes and are scaled here, so that a saved
+    # classifier carries its own preprocessing.
+    x = tf.keras.layers.Rescaling(1 / 64, offset=-2, name="scale")(images)
+    x = resnet.BACKBONES[backbone](x, width, synchronized, **options)
+    return kind(images, head(x, classes), name=backbone)
+
+
+@contextlib.contextmanager
+def _precision(policy: str) -> Iterator[None]:
+  """Sets Keras' policy for what is made within, e.g. "mixed_float16"."""
+  before = tf.keras.mixed_precision.global_policy()
+  tf.keras.mixed_precision.set_global_policy(policy)
+  try:
+    yield
+  finally:
+    tf.keras.mixed_precision.set_global_policy(before)
 
 
 def copy_weights(old: tf.keras.Model, new: tf.keras.Model) -> None:
@@ -146,19 +163,18 @@ def grow_head(old: Classifier, new: Classifier) -> None:
 
 
 def plain(classifier: Classifier) -> tf.keras.Model:
-  """The same function, made of Keras' own layers only.
+  """A copy made of Keras' own layers only, in float32, on one device.
 
   Layers of this package say what they amount to after training, by `plain()`
   and `plain_weights()`.
   """
   network = tf.keras.Model(classifier.inputs, classifier.outputs)
-  if not any(hasattr(layer, "plain") for layer in network.layers):
-    return network
 
   def twin(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
-    if hasattr(layer, "plain"):
-      return layer.plain()
-    return layer.__class__.from_config(layer.get_config())
+    layer = layer.plain() if hasattr(layer, "plain") else layer
+    return layer.__class__.from_config(
+      layer.get_config() | {"dtype": "float32"}
+    )
 
   copy = tf.keras.models.clone_model(network, clone_function=twin)
   for layer in network.layers:

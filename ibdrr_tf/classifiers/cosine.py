@@ -88,8 +88,10 @@ def cosine_head(features: tf.Tensor, classes: int, fixed: int = 0) -> tf.Tensor:
     classes: number of logits.
     fixed: how many classes, the first ones, keep their weights.
   """
-  unit = tf.keras.layers.UnitNormalization(name="unit_features")(features)
-  return Scale(name="logits")(Cosines(classes, fixed, name="cosines")(unit))
+  kind = {"dtype": tf.float32}
+  unit = tf.keras.layers.UnitNormalization(name="unit_features", **kind)
+  cosines = Cosines(classes, fixed, name="cosines", **kind)
+  return Scale(name="logits", **kind)(cosines(unit(features)))
 
 
 def imprint(features: np.ndarray, norm: float) -> np.ndarray:

@@ -36,7 +36,10 @@ def similarity_loss(raw: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:
     float32 [m].
   """
   pairs = [
-    tf.math.l2_normalize(tf.reshape(r, [tf.shape(r)[0], -1]), axis=1)
+    # The ends of stages may be float16, in which squares overflow.
+    tf.math.l2_normalize(
+      tf.reshape(tf.cast(r, tf.float32), [tf.shape(r)[0], -1]), axis=1
+    )
     for r in (tf.stop_gradient(raw), replayed)
   ]
   return -tf.reduce_sum(pairs[0] * pairs[1], axis=1)
@@ -95,16 +98,16 @@ class ReplayClassifier(Classifier):
       # image.
       seen = tf.where(has_raw[:, None, None, None], raw, images)
       r1 = self._raw_features(tf.gather(seen, rows))
+      weights = _weights_over_replicas(tf.gather(has_raw, rows))
     with tf.GradientTape() as tape:
       r2, logits = self._views(images, training=True)
       loss = self.compute_loss(inputs, labels, logits)
       if looks_back:
         pairs = similarity_loss(r1, tf.gather(r2, rows))
-        weights = tf.cast(tf.gather(has_raw, rows), tf.float32)
-        loss += self._weight * _mean_over_replicas(pairs, weights)
+        loss += self._weight * tf.reduce_sum(pairs * weights)
     self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
     if looks_back:
-      self._similarity.update_state(pairs, weights)
+      self._similarity.update_state(pairs, tf.cast(weights > 0, tf.float32))
     return self.compute_metrics(inputs, labels, logits, None)
 
   def _raw_features(self, raw: tf.Tensor) -> tf.Tensor:
@@ -132,10 +135,17 @@ def _rows_with(has_raw: tf.Tensor) -> tf.Tensor:
   return tf.cond(tf.size(rows) > 0, lambda: rows, lambda: tf.constant([0]))
 
 
-def _mean_over_replicas(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-  """This replica's share of the mean over all replicas' pairs."""
-  replicas = tf.distribute.get_replica_context()
-  total = replicas.all_reduce(
+def _weights_over_replicas(has_raw: tf.Tensor) -> tf.Tensor:
+  """What each pair counts in the mean over all replicas' pairs.
+
+  Args:
+    has_raw: bool [m], whether a row is a pair at all.
+
+  Returns:
+    float32 [m]; they and those of the other replicas sum to 1.
+  """
+  weights = tf.cast(has_raw, tf.float32)
+  total = tf.distribute.get_replica_context().all_reduce(
     tf.distribute.ReduceOp.SUM, tf.reduce_sum(weights)
   )
-  return tf.reduce_sum(values * weights) / tf.maximum(total, 1.0)
+  return weights / tf.maximum(total, 1.0)

@@ -98,7 +98,8 @@ def _residual_network(
         last_relu=last_relu or not is_last,
         name=f"stage_{stage}" if ends_stage else None,
       )
-  return layers.GlobalAveragePooling2D(name="features")(x)
+  # In float32 whatever the rest computes in: losses are taken from here.
+  return layers.GlobalAveragePooling2D(dtype=tf.float32, name="features")(x)
 
 
 def resnet18(

@@ -247,13 +247,19 @@ class BitSwapModel(tf.keras.Model):
     return tf.reduce_sum(loss, axis=-1) / math.log(2.0)
 
   def elbo_bits(
-    self, planes: tf.Tensor, seed: tf.Tensor | None = None
+    self,
+    planes: tf.Tensor,
+    seed: tf.Tensor | None = None,
+    place: tuple[tf.Tensor, tf.Tensor] | None = None,
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """The negative ELBO of images with one draw of the latents, in bits.
 
     Args:
       planes: int32 [n, h, w, planes].
       seed: int64 [2], of the draw.
+      place: of the first image in the batch of all replicas, and how many
+        images that has, int32: what is drawn for an image must not depend on
+        which replica has it. None is a batch of its own.
 
     Returns:
       float32 [n], all bits, and [n], those of the latents: what is paid for
@@ -261,16 +267,14 @@ class BitSwapModel(tf.keras.Model):
     """
     if seed is None:
       seed = tf.constant([0, 0], tf.int64)
+    place = place or (0, tf.shape(planes)[0])
     embedded = self.embed(planes)
     below, latent_bits = embedded, 0.0
     drawn = []
     for number in range(self.latents):
       q = self.posterior(number, below)
       seed = tf.random.experimental.stateless_fold_in(seed, number)
-      uniform = tf.random.stateless_uniform(
-        tf.shape(q.location), seed, 1e-6, 1.0 - 1e-6
-      )
-      below = latents.draw(q, uniform)
+      below = latents.draw(q, _uniform(tf.shape(q.location), seed, *place))
       latent_bits += latents.log2_mass(q, below)
       drawn.append(below)
     for number, latent in enumerate(drawn):
@@ -304,21 +308,29 @@ class BitSwapModel(tf.keras.Model):
     super().compile(optimizer or "rmsprop", **kwargs)
     self._warmup_steps = latent_warmup
 
-  def _step(self, planes: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    bits, latent_bits = self.elbo_bits(planes, seed)
+  def _step(
+    self,
+    planes: tf.Tensor,
+    seed: tf.Tensor,
+    place: tuple[tf.Tensor, tf.Tensor] | None = None,
+  ) -> tf.Tensor:
+    """The sum of the loss over the images of a batch."""
+    bits, latent_bits = self.elbo_bits(planes, seed, place)
     codes = tf.cast(tf.size(planes[0]), tf.float32)
     self.bits_metric.update_state(bits / codes)
     self.latent_metric.update_state(latent_bits / codes)
     price = tf.cast(self.step + 1, tf.float32) / (self._warmup_steps + 1.0)
     spared = tf.maximum(1.0 - price, 0.0) * latent_bits
-    return tf.reduce_mean(bits - spared) / codes
+    return tf.reduce_sum(bits - spared) / codes
 
   @tf.autograph.experimental.do_not_convert  # It would only take longer.
   def train_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
     """One step of `fit` on planes, int32 [n, h, w, planes]."""
     seed = tf.stack([tf.constant(self._config["seed"], tf.int64), self.step])
+    first, total = _place_of(tf.shape(data)[:1])
     with tf.GradientTape() as tape:
-      loss = self._step(data, seed)
+      # The mean is over the images of all replicas, whose gradients Keras sums.
+      loss = self._step(data, seed, (first, total)) / tf.cast(total, tf.float32)
     self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
     self.step.assign_add(1)
     return {metric.name: metric.result() for metric in self.metrics}
@@ -328,6 +340,37 @@ class BitSwapModel(tf.keras.Model):
     """One step of `evaluate`."""
     self._step(data, tf.constant([0, -1], tf.int64))
     return {metric.name: metric.result() for metric in self.metrics}
+
+
+def _place_of(size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """Where this replica's images are in the batch, and how many that has.
+
+  Args:
+    size: how many this replica has, int32 [1].
+  """
+  context = tf.distribute.get_replica_context()
+  if context.num_replicas_in_sync == 1:
+    return tf.constant(0), size[0]
+  sizes = context.all_gather(size, axis=0)
+  before = tf.range(tf.size(sizes)) < context.replica_id_in_sync_group
+  return tf.reduce_sum(tf.boolean_mask(sizes, before)), tf.reduce_sum(sizes)
+
+
+def _uniform(
+  shape: tf.Tensor, seed: tf.Tensor, first: tf.Tensor, total: tf.Tensor
+) -> tf.Tensor:
+  """Random numbers in (0, 1): some images' part of a batch.
+
+  Args:
+    shape: int32, that of the result; the first axis is images.
+    seed: int64 [2].
+    first: where they begin in the batch.
+    total: number of images of the batch.
+  """
+  drawn = tf.random.stateless_uniform(
+    tf.concat([[total], shape[1:]], axis=0), seed, 1e-6, 1.0 - 1e-6
+  )
+  return drawn[first : first + shape[0]]
 
 
 def _shrink(hidden: tf.Tensor, stride: int) -> tf.Tensor:

@@ -94,12 +94,24 @@ class CodeCodec:
     """Of the models that can be read: string [models]."""
     return tf.stack([tf.convert_to_tensor(name) for name in self._known])
 
-  def compress(self, top: np.ndarray, bottom: np.ndarray) -> list[bytes]:
+  @property
+  def chain_images(self) -> int:
+    """Images in a chain that is full."""
+    return self._chain_images
+
+  def chain_count(self, images: int) -> int:
+    """Number of chains of so many images."""
+    return -(-images // self._chain_images)
+
+  def compress(
+    self, top: np.ndarray, bottom: np.ndarray, first: int = 0
+  ) -> list[bytes]:
     """Codes to chains.
 
     Args:
       top: int [n, h, w, top_depth].
       bottom: int [n, 2h, 2w, bottom_depth].
+      first: number of the first chain; those before it are made elsewhere.
 
     Returns:
       One string a chain; together they hold all images, in order.
@@ -109,7 +121,7 @@ class CodeCodec:
     """
     try:
       chains = self.encode_chains(
-        tf.constant(top, tf.int32), tf.constant(bottom, tf.int32)
+        tf.constant(top, tf.int32), tf.constant(bottom, tf.int32), first
       )
     except tf.errors.InvalidArgumentError as error:
       raise as_user_error(error) from error
@@ -152,10 +164,22 @@ class CodeCodec:
     return np.column_stack([opened.images, opened.grid])
 
   @tf.function(
-    autograph=False, input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2
+    autograph=False,
+    input_signature=[
+      *[tf.TensorSpec([None] * 4, tf.int32)] * 2,
+      tf.TensorSpec([], tf.int32),
+    ],
   )
-  def encode_chains(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
-    """Codes, int32 [n, h, w, depth] of each level, to string [chains]."""
+  def encode_chains(
+    self, top: tf.Tensor, bottom: tf.Tensor, first: tf.Tensor
+  ) -> tf.Tensor:
+    """Codes, int32 [n, h, w, depth] of each level, to string [chains].
+
+    Args:
+      top: of one level.
+      bottom: of the other.
+      first: number of the first chain, int32.
+    """
     with tf.device("/CPU:0"):  # See `decode_chains`.
       planes = self._to_planes(top, bottom)
       count = tf.shape(planes)[0]
@@ -167,7 +191,9 @@ class CodeCodec:
         stop = tf.minimum(start + self._parallel, full)
         block = planes[start * size : stop * size]
         block = tf.reshape(block, tf.concat([[stop - start, size], shape], 0))
-        return stop, tf.concat([chains, self._seal(block, start)], axis=0)
+        return stop, tf.concat(
+          [chains, self._seal(block, first + start)], axis=0
+        )
 
       _, chains = tf.while_loop(
         lambda start, _: start < full,
@@ -178,7 +204,7 @@ class CodeCodec:
 
       def with_rest():
         rest = planes[tf.newaxis, full * size :]
-        return tf.concat([chains, self._seal(rest, full)], axis=0)
+        return tf.concat([chains, self._seal(rest, first + full)], axis=0)
 
       return tf.cond(full * size < count, with_rest, lambda: chains)
 

@@ -156,7 +156,7 @@ class ImageCodec(tf.Module):
   )
   def compress(self, images: tf.Tensor) -> tf.Tensor:
     """Images, uint8 [n, h, w, 3], to a string []."""
-    chains = self.codes.encode_chains(*self.encode(images))
+    chains = self.codes.encode_chains(*self.encode(images), 0)
     lengths = tf.strings.length(chains)
     numbers = tf.concat([tf.shape(images)[:3], tf.shape(chains), lengths], 0)
     header = tf.strings.join(

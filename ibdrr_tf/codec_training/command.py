@@ -84,8 +84,9 @@ def _train(
   output: str,
 ) -> None:
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
+  team = distribution.Team(strategy)
   folder = open_workdir(
-    output, config, resume=True, data=fingerprint(source)
+    output, config, resume=True, data=fingerprint(source), team=team
   ).path
   tf.config.experimental.enable_op_determinism()
   started = time.perf_counter()
@@ -97,36 +98,35 @@ def _train(
   last = list(test)[-1]
   before = codec_training.evaluate_vqvae(model, test[last])
   base = stream.select(source.train, scenario, scenario.new_labels(0))
-  codec_training.store_vqvae(model, folder)
-  codec_training.draw_reconstructions(model, base, folder)
-  _print_stored(folder / codec_training.VQVAE_FILE, started)
+  codec_training.store_vqvae(model, folder, team)
+  codec_training.draw_reconstructions(model, base, folder, team)
+  team.say(_stored(folder / codec_training.VQVAE_FILE, started))
   for title, examples in test.items():
     quality = codec_training.evaluate_vqvae(model, examples)
-    print(
+    team.say(
       f"test images of {title} classes: {quality['psnr']:.2f} dB PSNR, "
       f"perplexity {quality['top_perplexity']:.0f} (top), "
-      f"{quality['bottom_perplexity']:.0f} (bottom)",
-      flush=True,
+      f"{quality['bottom_perplexity']:.0f} (bottom)"
     )
-  print(f"before rounding, {last} classes: {before['psnr']:.2f} dB")
+  team.say(f"before rounding, {last} classes: {before['psnr']:.2f} dB")
   codes = encode_examples(model, base)
   started = time.perf_counter()
   bit_swap = codec_training.train_bit_swap(
     config, model, codes, folder, strategy
   )
-  codec_training.store_bit_swap(bit_swap, folder)
-  codec_training.store_static(model, codes, folder)
-  _print_stored(folder / codec_training.BITSWAP_FILE, started)
+  codec_training.store_bit_swap(bit_swap, folder, team)
+  codec_training.store_static(model, codes, folder, team)
+  team.say(_stored(folder / codec_training.BITSWAP_FILE, started))
   everything = stream.select(
     source.train, scenario, scenario.seen_labels(scenario.phases[-1])
   )
-  _print_rate(folder, encode_examples(model, everything))
+  team.on_chief(lambda: _print_rate(folder, encode_examples(model, everything)))
 
 
-def _print_stored(path: pathlib.Path, started: float) -> None:
+def _stored(path: pathlib.Path, started: float) -> str:
   seconds = time.perf_counter() - started
   size = report.megabytes(path.stat().st_size)
-  print(f"{path}: {size} MB, {seconds:.0f} s", flush=True)
+  return f"{path}: {size} MB, {seconds:.0f} s"
 
 
 def _print_rate(folder: pathlib.Path, codes: Codes) -> None:

@@ -14,6 +14,7 @@ from ibdrr_tf.codec.code_codec import CodeCodec
 from ibdrr_tf.codec.pretrained import BITSWAP_FILE, STATIC_FILE
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
+from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.memory import Codes
 
@@ -63,13 +64,15 @@ def train_bit_swap(
   learned = planes[~held_out] if len(planes) > 1 else planes
   learned = _Planes(learned.astype(np.int16))
   epochs = recipe.fine_tune_epochs if phase else recipe.epochs
-  steps = -(-len(learned.planes) // recipe.batch_size)
+  replicas = strategy.num_replicas_in_sync
+  steps = learned.steps(recipe.batch_size, replicas)
   tf.keras.utils.set_random_seed(config.seed + phase)
+  rate = recipe.fine_tune_rate if start else recipe.learning_rate
   with strategy.scope():
     model = _build(recipe, vqvae, config.seed + phase, start)
     model.compile(
       training.cosine_adam(
-        recipe.fine_tune_rate if start else recipe.learning_rate,
+        rate * learning_rate_factor(config, strategy),
         steps=epochs * steps,
         warmup=100,
         final_share=0.01,
@@ -84,7 +87,9 @@ def train_bit_swap(
     training.Fit(
       epochs=epochs,
       steps_per_epoch=steps,
-      batches=lambda chosen: learned.batches(recipe.batch_size, chosen, seed),
+      batches=lambda chosen, share: learned.batches(
+        recipe.batch_size, chosen, seed, share
+      ),
       checkpoints=folder / "checkpoints" / f"bitswap-{phase:03d}",
       tensorboard=folder / "tensorboard" / f"bitswap-{phase:03d}",
       title=f"Bit-Swap, phase {phase}",
@@ -94,14 +99,19 @@ def train_bit_swap(
   return model
 
 
-def store_bit_swap(model: BitSwapModel, folder: pathlib.Path) -> None:
-  """Stores a model's integers as `bitswap.ibbs`."""
-  with files.replaced(folder / BITSWAP_FILE) as beside:
-    beside.write_bytes(bit_swap_file.to_bytes(model))
+def store_bit_swap(
+  model: BitSwapModel, folder: pathlib.Path, team: Team = ALONE
+) -> None:
+  """Stores a model's integers as `bitswap.ibbs`; one worker writes."""
+  data = bit_swap_file.to_bytes(model)
+  team.on_chief(lambda: files.write_bytes(folder / BITSWAP_FILE, data))
 
 
 def store_static(
-  vqvae: HierarchicalVQVAE, codes: Codes, folder: pathlib.Path
+  vqvae: HierarchicalVQVAE,
+  codes: Codes,
+  folder: pathlib.Path,
+  team: Team = ALONE,
 ) -> None:
   """Counts codes, and stores the tables for chains of few images.
 
@@ -109,6 +119,7 @@ def store_static(
     vqvae: whose codes they are.
     codes: what to count.
     folder: gets `static.ibst`.
+    team: one of its workers writes.
   """
   shape = vqvae.get_config()
   planes = codes.planes()
@@ -119,8 +130,8 @@ def store_static(
     shape["bottom_depth"],
     per_position=False,
   )
-  with files.replaced(folder / STATIC_FILE) as beside:
-    beside.write_bytes(coder.to_bytes())
+  data = coder.to_bytes()
+  team.on_chief(lambda: files.write_bytes(folder / STATIC_FILE, data))
 
 
 def load_code_codec(folder: str | pathlib.Path, **options: int) -> CodeCodec:
@@ -146,21 +157,30 @@ class _Planes:
   def __init__(self, planes: np.ndarray):
     self.planes = planes
 
+  def steps(self, batch_size: int, replicas: int) -> int:
+    """Number of batches in an epoch."""
+    return len(stream.batch_stops(len(self.planes), batch_size, replicas))
+
   def batches(
-    self, batch_size: int, epochs: range, seed: tf.Tensor
+    self,
+    batch_size: int,
+    epochs: range,
+    seed: tf.Tensor,
+    share: stream.Share = stream.WHOLE,
   ) -> tf.data.Dataset:
     """Batches of shuffled planes, int32, epoch after epoch."""
     with tf.device("/CPU:0"):
       planes = tf.constant(self.planes)
-
-    def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
-      order = stream.shuffled(len(self.planes), seed, epoch)
-      return tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-
     return (
-      tf.data.Dataset.range(epochs.start, epochs.stop)
-      .flat_map(epoch_batches)
-      .map(lambda chosen: tf.cast(tf.gather(planes, chosen), tf.int32))
+      stream.shuffled_batches(
+        len(self.planes),
+        lambda key: tf.zeros([len(self.planes), 0]),  # Nothing is drawn.
+        batch_size=batch_size,
+        epochs=epochs,
+        seed=seed,
+        share=share,
+      )
+      .map(lambda chosen, _: tf.cast(tf.gather(planes, chosen), tf.int32))
       .prefetch(tf.data.AUTOTUNE)
     )
 

@@ -15,6 +15,7 @@ from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
+from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures
 from ibdrr_tf.methods.upper_bound import UpperBound
@@ -58,7 +59,7 @@ def train_vqvae(
   """
   recipe = config.vqvae
   examples = stream.select(source.train, scenario, scenario.new_labels(0))
-  steps = examples.steps(recipe.batch_size)
+  steps = examples.steps(recipe.batch_size, strategy.num_replicas_in_sync)
   feature_loss = None
   if recipe.feature_weight:
     feature_loss = _base_classifier_distance(
@@ -66,48 +67,62 @@ def train_vqvae(
     )
   with strategy.scope():
     model = _build(recipe, config.seed, feature_loss)
-    model.compile(_adam(recipe, steps))
+    factor = learning_rate_factor(config, strategy)
+    model.compile(_adam(recipe, steps, factor))
   seed = stream.fold_in(config.seed, _VQVAE_STREAM)
   training.fit(
     model,
     training.Fit(
       epochs=recipe.epochs,
       steps_per_epoch=steps,
-      batches=lambda epochs: examples.training_batches(
+      batches=lambda epochs, share: examples.training_batches(
         batch_size=recipe.batch_size,
         epochs=epochs,
         seed=seed,
         padding=0,
-        replicas=strategy.num_replicas_in_sync,
+        share=share,
       ),
       checkpoints=folder / "checkpoints" / "vqvae",
       tensorboard=folder / "tensorboard" / "vqvae",
       title="VQ-VAE",
     ),
-    [_Pictures(folder / "tensorboard" / "vqvae", _some(examples))],
+    [
+      _Pictures(
+        folder / "tensorboard" / "vqvae",
+        _some(examples),
+        writes=Team(strategy).is_chief,
+      )
+    ],
   )
   return model
 
 
-def store_vqvae(model: HierarchicalVQVAE, folder: pathlib.Path) -> None:
+def store_vqvae(
+  model: HierarchicalVQVAE, folder: pathlib.Path, team: Team = ALONE
+) -> None:
   """Rounds a model's weights, once and for all, and stores `vqvae.ibvq`.
 
   Args:
     model: from here on it has the weights that are stored.
     folder: made if it is not there.
+    team: all of its workers have the model; one writes.
   """
   weights.round_weights(model)
-  with files.replaced(folder / VQVAE_FILE) as beside:
-    beside.write_bytes(weights.to_bytes(model))
+  data = weights.to_bytes(model)
+  team.on_chief(lambda: files.write_bytes(folder / VQVAE_FILE, data))
 
 
 def draw_reconstructions(
-  model: HierarchicalVQVAE, examples: stream.Examples, folder: pathlib.Path
+  model: HierarchicalVQVAE,
+  examples: stream.Examples,
+  folder: pathlib.Path,
+  team: Team = ALONE,
 ) -> None:
   """Draws some images and what is left of them: `reconstructions.png`."""
-  with files.replaced(folder / "reconstructions.png") as beside:
-    figure = _reconstruction_figure(model, _some(examples))
-    beside.write_bytes(figures.to_png(figure))
+  figure = _reconstruction_figure(model, _some(examples))
+  picture = figures.to_png(figure)
+  path = folder / "reconstructions.png"
+  team.on_chief(lambda: files.write_bytes(path, picture))
 
 
 def load_vqvae(folder: str | pathlib.Path) -> HierarchicalVQVAE:
@@ -163,16 +178,16 @@ def _build(
 
 
 def _adam(
-  recipe: ml_collections.ConfigDict, steps_per_epoch: int
+  recipe: ml_collections.ConfigDict, steps_per_epoch: int, factor: float
 ) -> tf.keras.optimizers.Adam:
   if recipe.schedule == "constant":
     return tf.keras.optimizers.Adam(
-      recipe.learning_rate,
+      recipe.learning_rate * factor,
       global_clipnorm=recipe.clip_norm or None,
       jit_compile=False,
     )
   return training.cosine_adam(
-    recipe.learning_rate,
+    recipe.learning_rate * factor,
     steps=recipe.epochs * steps_per_epoch,
     warmup=recipe.warmup_steps,
     final_share=0.002,
@@ -208,11 +223,18 @@ def _reconstruction_figure(
 
 
 class _Pictures(tf.keras.callbacks.Callback):
-  """Shows what the codec makes of images, and which codes it uses."""
+  """Shows what the codec makes of images, and which codes it uses.
 
-  def __init__(self, folder: pathlib.Path, images: tf.Tensor):
+  All workers must have it, for they count codes together; one writes.
+  """
+
+  def __init__(self, folder: pathlib.Path, images: tf.Tensor, writes: bool):
     super().__init__()
-    self._writer = tf.summary.create_file_writer(str(folder / "pictures"))
+    self._writer = (
+      tf.summary.create_file_writer(str(folder / "pictures"))
+      if writes
+      else tf.summary.create_noop_writer()
+    )
     self._images = images
 
   def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -223,5 +245,7 @@ class _Pictures(tf.keras.callbacks.Callback):
       )
       for level in (self.model.top_usage, self.model.bottom_usage):
         name = level.name.removesuffix("_perplexity")
-        tf.summary.histogram(f"usage of {name} codes", level.histogram)
+        tf.summary.histogram(
+          f"usage of {name} codes", tf.convert_to_tensor(level.histogram)
+        )
     self._writer.flush()

@@ -14,6 +14,7 @@ from ibdrr_tf.codec_training import lossless, lossy
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
+from ibdrr_tf.distribution import Team
 from ibdrr_tf.replay.codec import ReplayCodec
 
 __all__ = ["export_codec", "prepare_codec"]
@@ -39,16 +40,18 @@ def prepare_codec(
   folder = workdir / "codec"
   path = folder / pretrained.VQVAE_FILE
   base = stream.select(source.train, scenario, scenario.new_labels(0))
-  if not path.is_file():
+  team = Team(strategy)
+  if not team.is_there(path):
     if config.codec:
-      _copy(pretrained.folder_of(config.codec), folder)
+      origin = pretrained.folder_of(config.codec)
+      team.on_chief(lambda: _copy(origin, folder))
     else:
       model = lossy.train_vqvae(config, source, scenario, workdir, strategy)
-      lossy.store_vqvae(model, folder)
+      lossy.store_vqvae(model, folder, team)
   with strategy.scope():
     vqvae = lossy.load_vqvae(folder)
-  if not (workdir / "reconstructions.png").is_file():
-    lossy.draw_reconstructions(vqvae, base, workdir)
+  if not team.is_there(workdir / "reconstructions.png"):
+    lossy.draw_reconstructions(vqvae, base, workdir, team)
   return ReplayCodec(
     folder=folder,
     vqvae=vqvae,
@@ -63,6 +66,7 @@ def prepare_codec(
     coder=BitSwapCodec(
       chain_images=config.bitswap.chain_images, group=config.bitswap.group
     ),
+    team=team,
   )
 
 

@@ -6,7 +6,6 @@ goes on with the very batches that it would have seen.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,9 +14,13 @@ import tensorflow as tf
 from ibdrr_tf.data import augment
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Split
+from ibdrr_tf.errors import UserError
 
 __all__ = [
+  "WHOLE",
   "Examples",
+  "Share",
+  "batch_stops",
   "concatenate",
   "fold_in",
   "ordered_batches",
@@ -45,6 +48,72 @@ def shuffled(count: int, seed: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True)
+class Share:
+  """Which parts of every batch are read here.
+
+  A batch is divided among replicas, which may be in several processes. Each
+  process reads what its own replicas need, and nothing twice.
+
+  Attributes:
+    replicas: number of parts of a batch.
+    mine: numbers of the parts that are read here, in order.
+  """
+
+  replicas: int = 1
+  mine: range = range(1)
+
+  @staticmethod
+  def of(context: tf.distribute.InputContext) -> "Share":
+    """That of a process, as `tf.distribute` describes it."""
+    replicas = context.num_replicas_in_sync
+    each = replicas // context.num_input_pipelines
+    first = context.input_pipeline_id * each
+    return Share(replicas, range(first, first + each))
+
+  def parts(self, stops: np.ndarray) -> np.ndarray:
+    """Where the parts read here begin and end: int64 [steps * mine, 2].
+
+    Args:
+      stops: where batches end in an epoch, int64 [steps].
+    """
+    starts = np.concatenate([[0], stops[:-1]])[:, np.newaxis]
+    sizes = stops[:, np.newaxis] - starts
+    ends = [
+      starts + sizes * (np.array(self.mine) + step) // self.replicas
+      for step in (0, 1)
+    ]
+    return np.stack(ends, axis=2).reshape(-1, 2)
+
+  def numbers(self, steps: range) -> tf.data.Dataset:
+    """A number for each part of some steps that no other part has."""
+    return tf.data.Dataset.range(steps.start, steps.stop).flat_map(
+      lambda step: tf.data.Dataset.range(self.mine.start, self.mine.stop).map(
+        lambda part: step * self.replicas + part
+      )
+    )
+
+
+WHOLE = Share()
+
+
+def batch_stops(count: int, batch_size: int, replicas: int) -> np.ndarray:
+  """Where batches end in an epoch: int64 [steps].
+
+  The last batch may be smaller. If it had less than one example for each
+  replica, the one before it takes them in.
+  """
+  stops = [*range(batch_size, count, batch_size), count]
+  if len(stops) > 1 and count - stops[-2] < replicas:
+    del stops[-2]
+  if min(count, batch_size) < replicas:
+    raise UserError(
+      f"batches of {min(count, batch_size)} images cannot be divided among "
+      f"{replicas} devices: use fewer devices, or larger batches."
+    )
+  return np.array(stops, np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
 class Examples:
   """Labelled examples that are read by index, in batches, inside a graph.
 
@@ -59,9 +128,9 @@ class Examples:
   def __len__(self) -> int:
     return len(self.labels)
 
-  def steps(self, batch_size: int) -> int:
-    """Number of batches in an epoch; the last one may be smaller."""
-    return math.ceil(len(self) / batch_size)
+  def steps(self, batch_size: int, replicas: int = 1) -> int:
+    """Number of batches in an epoch; see `batch_stops`."""
+    return len(batch_stops(len(self), batch_size, replicas))
 
   def training_batches(
     self,
@@ -70,7 +139,7 @@ class Examples:
     epochs: range,
     seed: tf.Tensor,
     padding: int | None,
-    replicas: int = 1,
+    share: Share = WHOLE,
   ) -> tf.data.Dataset:
     """Batches of shuffled and augmented examples, epoch after epoch.
 
@@ -80,9 +149,7 @@ class Examples:
       seed: int32 [2], the seed of this training set.
       padding: pixels of padding before a random crop and flip; 0 only flips,
         None leaves images as they are.
-      replicas: among which a batch will be divided. A last batch that had
-        fewer examples than that is filled up from the first, because a replica
-        without any cannot take part.
+      share: which parts of each batch to give, one after the other.
 
     Returns:
       A data set of (images uint8 [b, h, w, 3], labels int32 [b]).
@@ -102,7 +169,7 @@ class Examples:
         batch_size=batch_size,
         epochs=epochs,
         seed=seed,
-        replicas=replicas,
+        share=share,
       )
       .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
       .prefetch(tf.data.AUTOTUNE)
@@ -116,7 +183,7 @@ def shuffled_batches(
   batch_size: int,
   epochs: range,
   seed: tf.Tensor,
-  replicas: int = 1,
+  share: Share = WHOLE,
 ) -> tf.data.Dataset:
   """Batches of examples' numbers, each with what was drawn for it.
 
@@ -126,19 +193,22 @@ def shuffled_batches(
     batch_size: see `Examples.training_batches`, as are the others.
     epochs: the epochs to give.
     seed: int32 [2].
-    replicas: among which a batch will be divided.
+    share: which parts of each batch to give.
 
   Returns:
     A data set of (numbers int64 [b], draws [b, …]).
   """
+  parts = share.parts(batch_stops(count, batch_size, share.replicas))
 
   def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
     order = shuffled(count, seed, epoch)
-    if 0 < count % batch_size < replicas:
-      order = tf.concat([order, order[: replicas - count % batch_size]], 0)
     drawn = draw(tf.random.experimental.stateless_fold_in(seed, epoch))
-    examples = (order, tf.gather(drawn, order))
-    return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size)
+
+    def part(ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+      numbers = order[ends[0] : ends[1]]
+      return numbers, tf.gather(drawn, numbers)
+
+    return tf.data.Dataset.from_tensor_slices(parts).map(part)
 
   return tf.data.Dataset.range(epochs.start, epochs.stop).flat_map(
     epoch_batches

@@ -9,7 +9,7 @@ import ml_collections
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf import training
+from ibdrr_tf import distribution, training
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers import optimizer as optimizers
 from ibdrr_tf.data import stream
@@ -30,6 +30,9 @@ class Method(abc.ABC):
   what the classifier is trained on (`examples`), what is kept for later
   (`remember`, `stored_bytes`), and may start from old weights (`initialize`).
 
+  Under several workers all of them run all of this; files are written within
+  `team.on_chief`, and read by all.
+
   Args:
     config: the run's configuration.
     scenario: classes and phases.
@@ -40,6 +43,7 @@ class Method(abc.ABC):
   Attributes:
     uses_codec: whether the constructor also takes the run's `codec`.
     classifier_class: how the classifier is trained.
+    team: the workers that train together.
     classifier: the network after the last phase learned; None before the first.
   """
 
@@ -59,6 +63,7 @@ class Method(abc.ABC):
     self.source = source
     self.workdir = workdir
     self.strategy = strategy
+    self.team = distribution.Team(strategy)
     self.classifier: classifiers.Classifier | None = None
 
   @abc.abstractmethod
@@ -89,6 +94,7 @@ class Method(abc.ABC):
       synchronized=self.strategy.num_replicas_in_sync > 1,
       stem=config.stem,
       kind=self.classifier_class,
+      mixed_precision=self.config.mixed_precision,
       **options,
     )
 
@@ -98,7 +104,7 @@ class Method(abc.ABC):
     return optimizers.paper_sgd(
       epochs=schedule.epochs,
       steps_per_epoch=steps,
-      learning_rate=schedule.learning_rate,
+      learning_rate=schedule.learning_rate * self.rate_factor,
       momentum=self.config.classifier.momentum,
       l2=schedule.weight_decay,
       milestones=tuple(schedule.milestones),
@@ -106,6 +112,11 @@ class Method(abc.ABC):
       warmup_epochs=schedule.warmup_epochs,
       warmup_share=schedule.warmup_share,
     )
+
+  @property
+  def rate_factor(self) -> float:
+    """By what learning rates are multiplied; see `learning_rate_factor`."""
+    return distribution.learning_rate_factor(self.config, self.strategy)
 
   def objective(
     self, phase: int, classifier: classifiers.Classifier
@@ -117,14 +128,14 @@ class Method(abc.ABC):
     return None
 
   def accompany(
-    self, phase: int, batches: tf.data.Dataset, first_step: int
+    self, phase: int, batches: tf.data.Dataset, numbers: tf.data.Dataset
   ) -> tf.data.Dataset:
     """Adds to batches (images, labels) what else the objective needs.
 
     Args:
       phase: which is learned.
       batches: of a range of epochs.
-      first_step: number of the first of them, counted from the first epoch.
+      numbers: of each of them, int64; no other of the phase has the same.
     """
     return batches
 
@@ -163,19 +174,21 @@ class Method(abc.ABC):
     """The classifier of a phase, untrained, and what to train it on."""
     config = self.config.classifier
     examples = self.examples(phase)
-    steps = examples.steps(config.batch_size)
+    replicas = self.strategy.num_replicas_in_sync
+    steps = examples.steps(config.batch_size, replicas)
     classifier = self._compiled(phase, steps, self.compile_options(examples))
     seed = stream.fold_in(self.config.seed, phase, _SHUFFLE)
 
-    def batches(epochs: range) -> tf.data.Dataset:
+    def batches(epochs: range, share: stream.Share) -> tf.data.Dataset:
       images_and_labels = examples.training_batches(
         batch_size=config.batch_size,
         epochs=epochs,
         seed=seed,
         padding=config.padding,
-        replicas=self.strategy.num_replicas_in_sync,
+        share=share,
       )
-      return self.accompany(phase, images_and_labels, epochs.start * steps)
+      passed = range(epochs.start * steps, epochs.stop * steps)
+      return self.accompany(phase, images_and_labels, share.numbers(passed))
 
     return (
       classifier,

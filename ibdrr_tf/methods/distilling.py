@@ -1,6 +1,7 @@
 """What methods share that learn from the network of the phase before."""
 
 import ml_collections
+import tensorflow as tf
 
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.data import stream
@@ -49,7 +50,14 @@ class Distilling(Method):
   def remember(self, phase: int) -> None:
     """Keeps the network of this phase instead of the one before."""
     super().remember(phase)
-    self._networks.write(phase, self.classifier.up_to("logits"))
+    self.keep(self._networks, phase, self.classifier.up_to("logits"))
+
+  def keep(
+    self, store: NetworkStore, phase: int, network: tf.keras.Model
+  ) -> None:
+    """Keeps a network; all workers read it, the chief writes it down."""
+    weights = network.get_weights()
+    self.team.on_chief(lambda: store.write(phase, weights))
 
   def stored_bytes(self, phase: int) -> dict[str, int]:
     """What is kept beside the network, and the network."""

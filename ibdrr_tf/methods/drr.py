@@ -36,7 +36,7 @@ class DRR(Method):
     super().__init__(*args)
     self._codec = codec
     self._memory = CodeMemory(
-      self.workdir / "memory", codec.folder, codec.coder
+      self.workdir / "memory", codec.folder, codec.coder, self.team
     )
     self._seen: tuple[int, Codes] | None = None
 

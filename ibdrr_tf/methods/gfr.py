@@ -69,14 +69,14 @@ class GFR(Distilling, Finetune):
     schedule = self.schedule(phase)
     return optimizers.stepped_adam(
       steps=steps * schedule.epochs,
-      learning_rate=schedule.learning_rate,
+      learning_rate=schedule.learning_rate * self.rate_factor,
       milestones=tuple(schedule.milestones),
       factor=schedule.decay_factor,
       l2=schedule.weight_decay,
     )
 
   def accompany(
-    self, phase: int, batches: tf.data.Dataset, first_step: int
+    self, phase: int, batches: tf.data.Dataset, numbers: tf.data.Dataset
   ) -> tf.data.Dataset:
     """Adds noise and old labels for as many generated features as images."""
     if not phase:
@@ -84,11 +84,11 @@ class GFR(Distilling, Finetune):
     old = self.scenario.classes_seen(phase - 1)
     seed = stream.fold_in(self.config.seed, phase, _REPLAY)
 
-    def add(step: tf.Tensor, batch: tuple) -> tuple:
+    def add(number: tf.Tensor, batch: tuple) -> tuple:
       count = tf.shape(batch[1])[0]
-      return *batch, *_draw(count, self.section.noise, old, seed, step)
+      return *batch, *_draw(count, self.section.noise, old, seed, number)
 
-    return batches.enumerate(first_step).map(add, tf.data.AUTOTUNE)
+    return tf.data.Dataset.zip((numbers, batches)).map(add, tf.data.AUTOTUNE)
 
   def objective(
     self, phase: int, classifier: classifiers.Classifier
@@ -132,8 +132,8 @@ class GFR(Distilling, Finetune):
     """Keeps network, generator and critic."""
     super().remember(phase)
     if phase != self.scenario.phases[-1]:
-      self._critics.write(phase, self._gan.critic)
-      self._generators.write(phase, self._gan.generator)
+      self.keep(self._critics, phase, self._gan.critic)
+      self.keep(self._generators, phase, self._gan.generator)
 
   def stored_bytes(self, phase: int) -> dict[str, int]:
     """The old network, generator and critic; no images."""
@@ -153,9 +153,10 @@ class GFR(Distilling, Finetune):
     job = training.Fit(
       epochs=-(-rounds // per_checkpoint),
       steps_per_epoch=per_checkpoint,
-      batches=lambda epochs: self._feature_batches(
+      batches=lambda epochs, share: self._feature_batches(
         phase,
         range(epochs.start * per_checkpoint, epochs.stop * per_checkpoint),
+        share,
       ),
       # Goes with the phase's own checkpoint when that is removed.
       checkpoints=self._folder("checkpoints", phase) / "generator",
@@ -185,7 +186,7 @@ class GFR(Distilling, Finetune):
     def adam(steps: int) -> tf.keras.optimizers.Optimizer:
       return optimizers.stepped_adam(
         steps=steps,
-        learning_rate=config.generator_rate,
+        learning_rate=config.generator_rate * self.rate_factor,
         milestones=tuple(config.generator_milestones),
         factor=config.generator_decay_factor,
         beta_1=0.5,
@@ -223,13 +224,14 @@ class GFR(Distilling, Finetune):
       self.classifier.embed.output_shape[-1],
     )
 
-  def _feature_batches(self, phase: int, rounds: range) -> tf.data.Dataset:
+  def _feature_batches(
+    self, phase: int, rounds: range, share: stream.Share
+  ) -> tf.data.Dataset:
     """Random features with noise, one batch for each step of the generator."""
     config = self.section
     features, labels = self._views(phase)
-    replicas = self.strategy.num_replicas_in_sync
-    share = -(-config.generator_batch_size // replicas)
-    count = config.critic_steps * share * replicas
+    each = -(-config.generator_batch_size // share.replicas)
+    count = config.critic_steps * each
     old = self.scenario.classes_seen(phase - 1) if phase else 1
     seed = stream.fold_in(self.config.seed, phase, _GAN)
 
@@ -249,7 +251,7 @@ class GFR(Distilling, Finetune):
       )
 
     return (
-      tf.data.Dataset.range(rounds.start, rounds.stop)
+      share.numbers(rounds)
       .map(draw, tf.data.AUTOTUNE)
       .prefetch(tf.data.AUTOTUNE)
     )

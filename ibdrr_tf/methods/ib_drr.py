@@ -76,7 +76,9 @@ class IBDRR(IBDRRStar):
     new = self.new_examples(phase)
     chosen = self.choose_exemplars(new)
     images = new.read(tf.constant(chosen)).numpy()
-    self._exemplars.write(phase, images, new.labels[chosen])
+    self.team.on_chief(
+      lambda: self._exemplars.write(phase, images, new.labels[chosen])
+    )
     super().remember(phase)
 
   def stored_bytes(self, phase: int) -> dict[str, int]:

@@ -30,9 +30,11 @@ class _LossyReplay(Method):
 
   def examples(self, phase: int) -> stream.Examples:
     """Decoded images of all classes seen."""
-    if not self._store.holds(phase):
+    if not self.team.is_there(self._store.path(phase)):
       images, labels = self._read(phase)
-      self._store.write(phase, images, labels, self._quality)
+      self.team.on_chief(
+        lambda: self._store.write(phase, images, labels, self._quality)
+      )
     split = source.in_memory(*self._store.read(phase))
     return stream.Examples(split.labels, split.read)
 

@@ -42,7 +42,8 @@ class RawReplay(Method):
     chosen = self.choose_exemplars(new)
     images = new.read(tf.constant(chosen)).numpy()
     labels = new.labels[chosen]
-    self._store.write(phase, self.refine(phase, images, labels), labels)
+    images = self.refine(phase, images, labels)
+    self.team.on_chief(lambda: self._store.write(phase, images, labels))
 
   def refine(
     self, phase: int, images: np.ndarray, labels: np.ndarray

@@ -12,6 +12,7 @@ from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
+from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.replay.memory import Codes
 from ibdrr_tf.replay.pipeline import decode_codes
 
@@ -31,6 +32,7 @@ class ReplayCodec:
     fit_bit_swap: trains the lossless stage: called with codes, `phase` and
       `start`, a model to fine-tune or None.
     coder: codes with any such model.
+    team: the workers that share the work.
   """
 
   folder: pathlib.Path
@@ -38,10 +40,19 @@ class ReplayCodec:
   vqvae_bytes: int
   fit_bit_swap: Callable[..., BitSwapModel]
   coder: BitSwapCodec
+  team: Team = ALONE
 
   def encode(self, examples: stream.Examples) -> Codes:
-    """Codes of all examples, in order."""
-    return encode_examples(self.vqvae, examples)
+    """Codes of all examples, in order; each worker encodes some of them."""
+    share = self.team.share(len(examples))
+    mine = np.arange(share.start, share.stop)
+    # Who has none encodes one all the same, for the shape of its codes.
+    chosen = stream.take(examples, mine if len(mine) else np.zeros(1, int))
+    part = encode_examples(self.vqvae, chosen)
+    levels = (
+      self.team.gather(level[: len(mine)]) for level in (part.top, part.bottom)
+    )
+    return Codes(*levels, examples.labels)
 
   def reconstruct(self, images: tf.Tensor) -> tf.Tensor:
     """What is left of images, uint8 [n, h, w, 3], once they were coded."""

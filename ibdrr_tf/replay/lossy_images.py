@@ -90,12 +90,12 @@ class LossyStore:
       quality: 0 to 100.
     """
     image_records.write(
-      self._path(phase), encode(images, self._kind, quality), labels
+      self.path(phase), encode(images, self._kind, quality), labels
     )
 
-  def holds(self, phase: int) -> bool:
-    """Whether the images of a phase are kept."""
-    return self._path(phase).exists()
+  def path(self, phase: int) -> pathlib.Path:
+    """The file of a phase; it is there once its images are kept."""
+    return self._directory / f"{self._kind}-{phase:03d}.tfrecord"
 
   def read(self, phase: int) -> tuple[np.ndarray, np.ndarray]:
     """Reads the images of all phases up to and including one.
@@ -111,13 +111,10 @@ class LossyStore:
     """Up to a phase: bytes of images, other bytes in files, images."""
     encoded, labels = self._read(phase)
     payload = sum(map(len, encoded))
-    paths = map(self._path, range(phase + 1))
+    paths = map(self.path, range(phase + 1))
     stored = sum(path.stat().st_size for path in paths)
     return payload, stored - payload, len(labels)
 
   def _read(self, phase: int) -> tuple[list[bytes], np.ndarray]:
-    paths = [self._path(earlier) for earlier in range(phase + 1)]
+    paths = [self.path(earlier) for earlier in range(phase + 1)]
     return image_records.read(paths)
-
-  def _path(self, phase: int) -> pathlib.Path:
-    return self._directory / f"{self._kind}-{phase:03d}.tfrecord"

@@ -8,7 +8,8 @@ After each phase all chains are written anew with a model that has been
 fine-tuned. Chains and model change together: both are written beside the old
 ones, then the manifest is replaced, which is the one step that counts. Whoever
 opens a memory after a process was killed finds the old state or the new one,
-whole.
+whole. A team of workers shares one memory: each codes and decodes its part of
+the chains, the chief writes.
 """
 
 import dataclasses
@@ -26,6 +27,7 @@ from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
 from ibdrr_tf.codec.planes import to_planes
+from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.errors import UserError
 
 __all__ = ["CodeMemory", "Codes"]
@@ -85,6 +87,7 @@ class CodeMemory:
     codec_directory: of the model. It may hold one from elsewhere before
       anything is remembered.
     coder: codes with whatever model it is given; by default one of its own.
+    team: the workers that share it; all must call what reads or changes it.
   """
 
   def __init__(
@@ -92,13 +95,15 @@ class CodeMemory:
     directory: str | pathlib.Path,
     codec_directory: str | pathlib.Path,
     coder: BitSwapCodec | None = None,
+    team: Team = ALONE,
   ):
     self._directory = pathlib.Path(directory)
     self._model_path = pathlib.Path(codec_directory) / _MODEL
     self._next_path = pathlib.Path(codec_directory) / _NEXT_MODEL
     self._coder = coder or BitSwapCodec()
+    self._team = team
     self._manifest = self._read_manifest()
-    self._finish_change()
+    team.on_chief(self._finish_change)
 
   @property
   def phase(self) -> int:
@@ -120,7 +125,7 @@ class CodeMemory:
     path = self._chains_path(self.phase)
     chains, labels = _read_records(path)
     try:
-      top, bottom = self._codec().decompress(chains)
+      top, bottom = self._decompress(self._codec(), chains)
     except UserError as error:
       raise UserError(f"in the memory file {path}, {error}") from error
     if (len(top), sum(map(len, chains))) != (
@@ -145,12 +150,16 @@ class CodeMemory:
     """
     data = bit_swap_file.to_bytes(model)
     codec = self._coder.load(data)
-    chains = codec.compress(codes.top, codes.bottom)
+    chains = self._compress(codec, codes)
     path = self._chains_path(phase)
-    _write_records(path, chains, codec.shapes(chains)[:, 0], codes.labels)
-    with files.replaced(self._next_path) as beside:
-      beside.write_bytes(data)
-    _verify(path, codec, codes)
+
+    def write_beside():
+      images = codec.shapes(chains)[:, 0]
+      _write_records(path, chains, images, codes.labels)
+      files.write_bytes(self._next_path, data)
+
+    self._team.on_chief(write_beside)
+    self._verify(path, codec, codes)
     manifest = {
       "version": _VERSION,
       "phase": phase,
@@ -159,9 +168,13 @@ class CodeMemory:
       "payload": sum(map(len, chains)),
       "model": model_file.fingerprint(data).hex(),
     }
-    files.write_json(self._directory / "manifest.json", manifest)
     self._manifest = manifest
-    self._finish_change()
+
+    def change():
+      files.write_json(self._directory / "manifest.json", manifest)
+      self._finish_change()
+
+    self._team.on_chief(change)
 
   def stored_bytes(self) -> dict[str, int]:
     """What it takes, by the ledger's names."""
@@ -180,6 +193,37 @@ class CodeMemory:
       "images": self._manifest["images"],
       "codes": self._manifest["codes"],
     }
+
+  def _compress(self, codec: CodeCodec, codes: Codes) -> list[bytes]:
+    """All codes to chains; each worker makes some of them."""
+    mine = self._team.share(codec.chain_count(len(codes)))
+    first, last = (n * codec.chain_images for n in (mine.start, mine.stop))
+    chains = codec.compress(
+      codes.top[first:last], codes.bottom[first:last], mine.start
+    )
+    return self._team.gather_strings(chains)
+
+  def _decompress(
+    self, codec: CodeCodec, chains: list[bytes]
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Chains to codes of both levels; each worker decodes some of them."""
+    mine = chains[self._team.share(len(chains))]
+    # Without any chain there is no grid to tell.
+    levels = codec.decompress(mine or chains[:1])
+    levels = (level[: None if mine else 0] for level in levels)
+    top, bottom = (self._team.gather(level) for level in levels)
+    return top, bottom
+
+  def _verify(self, path: pathlib.Path, codec: CodeCodec, codes: Codes) -> None:
+    """Reads a file back; what differs must never replace what is there."""
+    chains, labels = _read_records(path)
+    top, bottom = self._decompress(codec, chains)
+    for name, got in (("top", top), ("bottom", bottom), ("labels", labels)):
+      if not np.array_equal(got, getattr(codes, name)):
+        raise UserError(
+          f"{path} does not give back the {name} that were written to it: the "
+          f"disk or the memory of this machine is faulty."
+        )
 
   def _codec(self) -> CodeCodec:
     if not self._model_path.is_file():
@@ -219,18 +263,6 @@ class CodeMemory:
     for path in self._directory.glob("chains-*.tfrecord"):
       if path != self._chains_path(self.phase):
         path.unlink()
-
-
-def _verify(path: pathlib.Path, codec: CodeCodec, codes: Codes) -> None:
-  """Reads a file back; what differs must never replace what is there."""
-  chains, labels = _read_records(path)
-  top, bottom = codec.decompress(chains)
-  for name, got in (("top", top), ("bottom", bottom), ("labels", labels)):
-    if not np.array_equal(got, getattr(codes, name)):
-      raise UserError(
-        f"{path} does not give back the {name} that were written to it: the "
-        f"disk or the memory of this machine is faulty."
-      )
 
 
 def _write_records(

@@ -27,11 +27,11 @@ class NetworkStore:
     self._directory = pathlib.Path(directory)
     self._name = name
 
-  def write(self, phase: int, model: tf.keras.Model) -> None:
-    """Keeps a model's weights, batch statistics included."""
+  def write(self, phase: int, weights: list[np.ndarray]) -> None:
+    """Keeps what a model's `get_weights` gives, batch statistics included."""
     with files.replaced(self._path(phase)) as beside:
       # One vector: a zip entry for each weight would cost 250 bytes more.
-      flat = [weight.ravel() for weight in model.get_weights()]
+      flat = [weight.ravel() for weight in weights]
       np.savez(beside, weights=np.concatenate(flat).astype(np.float32))
     for path in self._paths():
       if path != self._path(phase):

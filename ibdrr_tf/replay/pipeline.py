@@ -9,7 +9,6 @@ cached. Some examples have a *twin*: the raw image that their codes came from.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -91,9 +90,9 @@ class ReplayedExamples:
   def __len__(self) -> int:
     return len(self.labels)
 
-  def steps(self, batch_size: int) -> int:
-    """Number of batches in an epoch; the last one may be smaller."""
-    return math.ceil(len(self) / batch_size)
+  def steps(self, batch_size: int, replicas: int = 1) -> int:
+    """Number of batches in an epoch; see `stream.batch_stops`."""
+    return len(stream.batch_stops(len(self), batch_size, replicas))
 
   def training_batches(
     self,
@@ -102,7 +101,7 @@ class ReplayedExamples:
     epochs: range,
     seed: tf.Tensor,
     padding: int,
-    replicas: int = 1,
+    share: stream.Share = stream.WHOLE,
   ) -> tf.data.Dataset:
     """Batches for `prepare`; the arguments are those of `stream.Examples`.
 
@@ -135,7 +134,7 @@ class ReplayedExamples:
         batch_size=batch_size,
         epochs=epochs,
         seed=seed,
-        replicas=replicas,
+        share=share,
       )
       .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
       .prefetch(tf.data.AUTOTUNE)

@@ -1,9 +1,12 @@
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from ibdrr_tf.data import scenario as scenarios
 from ibdrr_tf.data import source, stream
+from ibdrr_tf.errors import UserError
 
 SEED = stream.fold_in(0, 1)
 
@@ -101,11 +104,53 @@ def test_seeds_of_different_paths_differ():
   assert len(seeds) == 8
 
 
-def test_no_replica_goes_without_an_example(examples):
-  """20 examples in batches of 19 leave one for two replicas."""
-  batches = epoch_list(examples, range(1), batch_size=19, replicas=2)
-  assert [len(y) for _, y in batches] == [19, 2]
-  index = np.concatenate([x[:, 0, 0, 0] for x, _ in batches])
-  assert len(set(index)) == 20 and index[-1] == index[0]
-  batches = epoch_list(examples, range(1), batch_size=18, replicas=2)
-  assert [len(y) for _, y in batches] == [18, 2]
+def read_by(examples, replicas, workers, **options):
+  """Images that each replica reads in an epoch, step by step."""
+  each = replicas // workers
+  by_replica = []
+  for worker in range(workers):
+    mine = range(worker * each, (worker + 1) * each)
+    parts = epoch_list(
+      examples, range(1), share=stream.Share(replicas, mine), **options
+    )
+    parts = [x[:, 0, 0, 0].tolist() for x, _ in parts]
+    by_replica += [parts[number::each] for number in range(each)]
+  return by_replica
+
+
+@pytest.mark.parametrize(
+  ("replicas", "workers", "batch_size"),
+  [(1, 1, 8), (2, 1, 8), (2, 2, 8), (4, 2, 7), (3, 3, 19), (2, 2, 20)],
+)
+def test_replicas_share_the_very_batches_of_one(
+  examples, replicas, workers, batch_size
+):
+  """No image is seen twice in an epoch, none is left out, none without."""
+  shared = read_by(examples, replicas, workers, batch_size=batch_size)
+  assert all(len(part) > 0 for parts in shared for part in parts)
+  steps = examples.steps(batch_size, replicas)
+  assert {len(parts) for parts in shared} == {steps}
+  joined = [[*itertools.chain(*p)] for p in zip(*shared, strict=True)]
+  (whole,) = read_by(examples, 1, 1, batch_size=batch_size)
+  assert [*itertools.chain(*joined)] == [*itertools.chain(*whole)]
+  assert joined[0] == whole[0] or steps == 1
+  sizes = [len(part) for part in next(zip(*shared, strict=True))]
+  assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_last_batch_too_small_to_divide_joins_the_one_before():
+  assert stream.batch_stops(20, 19, 2).tolist() == [20]
+  assert stream.batch_stops(20, 18, 2).tolist() == [18, 20]
+  assert stream.batch_stops(20, 6, 4).tolist() == [6, 12, 20]
+  assert stream.batch_stops(20, 10, 2).tolist() == [10, 20]
+  with pytest.raises(UserError, match=r"batches of 3 .* 4 devices"):
+    stream.batch_stops(3, 8, 4)
+  with pytest.raises(UserError, match=r"batches of 2 .* 4 devices"):
+    stream.batch_stops(20, 2, 4)
+
+
+def test_numbers_of_parts_never_meet():
+  shares = [stream.Share(4, range(2)), stream.Share(4, range(2, 4))]
+  numbers = [list(s.numbers(range(3, 5)).as_numpy_iterator()) for s in shares]
+  assert numbers == [[12, 13, 16, 17], [14, 15, 18, 19]]
+  assert list(stream.WHOLE.numbers(range(3, 5)).as_numpy_iterator()) == [3, 4]

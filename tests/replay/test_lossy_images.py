@@ -45,7 +45,7 @@ def test_a_store_gives_back_what_was_decoded_by_phase_and_label(tmp_path):
   store = lossy_images.LossyStore(tmp_path / "memory", "webp")
   images = smooth_images(6)
   labels = np.array([1, 0, 1, 0, 1, 0])
-  assert not store.holds(0)
+  assert not store.path(0).exists()
   store.write(0, images, labels, 50)
   store.write(1, images[:2], np.array([2, 2]), 50)
   read, read_labels = store.read(1)

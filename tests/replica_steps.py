@@ -1,0 +1,205 @@
+"""One step on two replicas, beside the same step on one; run as a process.
+
+Devices must be divided before TensorFlow starts, hence a process of its own.
+Prints, as JSON, by stage and variable, the largest difference between what both
+have learned, relative to the largest change that the step made; and whether the
+codebooks of both replicas are the same.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf import distribution, training
+from ibdrr_tf.classifiers.classifier import build_classifier
+from ibdrr_tf.classifiers.information_back import ReplayClassifier
+from ibdrr_tf.classifiers.optimizer import L2SGD
+from ibdrr_tf.codec import code_tree
+from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec_training.lossless import _Planes
+from ibdrr_tf.data import source, stream
+from ibdrr_tf.replay.pipeline import Prepared
+
+GENERATOR = np.random.default_rng(0)
+LABELS = np.arange(12) % 3
+IMAGES = GENERATOR.integers(0, 256, (12, 16, 16, 3)).astype(np.uint8)
+RAW = GENERATOR.integers(0, 256, (12, 16, 16, 3)).astype(np.uint8)
+# Nine of twelve have a twin, so that replicas have unequal numbers of them.
+HAS_RAW = np.arange(12) % 4 != 1
+PLANES = GENERATOR.integers(0, 8, (12, 2, 2, 5))
+
+
+def take_step(strategy, build, batches, folder):
+  """Builds a model, takes one step, and gives variables before and after."""
+  with strategy.scope():
+    model = build()
+  before = [v.numpy() for v in model.variables]
+  job = training.Fit(
+    epochs=1,
+    steps_per_epoch=1,
+    batches=batches,
+    checkpoints=folder / "checkpoints",
+    tensorboard=folder / "tensorboard",
+    title="one step",
+  )
+  training.fit(model, job)
+  return model, before
+
+
+def build_replay_classifier():
+  tf.keras.utils.set_random_seed(1)
+  model = build_classifier(
+    backbone="resnet18",
+    width=4,
+    image_shape=(16, 16, 3),
+    classes=3,
+    # On one replica too: Keras' other, fused form corrects running variances
+    # by n / (n - 1).
+    synchronized=True,
+    kind=ReplayClassifier,
+  )
+  model.compile(
+    L2SGD(0.1, l2=5e-4, jit_compile=False),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    prepare=lambda inputs: Prepared(
+      inputs["images"], inputs["raw"], inputs["has_raw"]
+    ),
+    weight=0.5,
+    # Synchronised statistics weigh replicas alike, however many twins each has.
+    batch_norm="moving",
+  )
+  return model
+
+
+def replay_batches(epochs, share):
+  examples = stream.Examples(LABELS, source.in_memory(IMAGES, LABELS).read)
+
+  def add_twins(numbers, _):
+    inputs = {
+      "images": examples.read(numbers),
+      "raw": tf.gather(RAW, numbers),
+      "has_raw": tf.gather(HAS_RAW, numbers),
+    }
+    return inputs, tf.gather(LABELS, numbers)
+
+  return stream.shuffled_batches(
+    12,
+    lambda key: tf.zeros([12, 0]),
+    batch_size=12,
+    epochs=epochs,
+    seed=stream.fold_in(0, 1),
+    share=share,
+  ).map(add_twins)
+
+
+def build_vqvae():
+  tf.keras.utils.set_random_seed(1)
+  model = HierarchicalVQVAE(
+    codebook_size=16,
+    embedding=4,
+    channels=8,
+    residual_blocks=1,
+    residual_channels=4,
+    bottom_depth=2,
+    seed=3,
+  )
+  generator = np.random.default_rng(5)
+  for level in model.quantizers:
+    level.restart_below = 0.0  # A restart takes a random vector of a replica.
+    level.adopt(
+      [generator.normal(size=b.shape).astype("f4") for b in level.codebooks]
+    )
+  model.compile(tf.keras.optimizers.SGD(0.1, jit_compile=False))
+  return model
+
+
+def image_batches(epochs, share):
+  examples = stream.Examples(LABELS, source.in_memory(IMAGES, LABELS).read)
+  return examples.training_batches(
+    batch_size=12,
+    epochs=epochs,
+    seed=stream.fold_in(0, 1),
+    padding=0,
+    share=share,
+  )
+
+
+def build_bit_swap():
+  tf.keras.utils.set_random_seed(1)
+  books = np.random.default_rng(7).normal(size=(2, 8, 3))
+  model = BitSwapModel(
+    [code_tree.make_tree(book) for book in books],
+    latents=2,
+    latent_channels=2,
+    width=8,
+    blocks=1,
+    embedding=4,
+    seed=9,
+  )
+  model.compile(tf.keras.optimizers.SGD(0.1, jit_compile=False))
+  return model
+
+
+def plane_batches(epochs, share):
+  return _Planes(PLANES.astype(np.int16)).batches(
+    12, epochs, stream.fold_in(0, 1), share
+  )
+
+
+STAGES = {
+  "classifier": (build_replay_classifier, replay_batches),
+  "vqvae": (build_vqvae, image_batches),
+  "bitswap": (build_bit_swap, plane_batches),
+}
+
+
+def compare(two, build, batches):
+  """Differences by variable; see the top."""
+  with tempfile.TemporaryDirectory() as folder:
+    folder = Path(folder)
+    shared, _ = take_step(two, build, batches, folder / "two")
+    one = distribution.make_strategy("none")
+    alone, before = take_step(one, build, batches, folder / "one")
+  differences = {}
+  is_metric = {id(v) for m in alone.metrics for v in m.variables}
+  triples = zip(alone.variables, shared.variables, before, strict=True)
+  for mine, theirs, old in triples:
+    if id(mine) in is_metric or mine.dtype == tf.bool:
+      continue
+    change = np.abs(mine.numpy() - old).max() if old.size else 0.0
+    error = np.abs(mine.numpy() - theirs.numpy()).max() if old.size else 0.0
+    # A gradient that cancels to nothing leaves nothing to compare with.
+    differences[mine.name] = float(error / max(change, 1e-4))
+  changed = sum(
+    not np.array_equal(v.numpy(), old)
+    for v, old in zip(alone.variables, before, strict=True)
+  )
+  codebooks = [
+    b for q in getattr(shared, "quantizers", ()) for b in q.codebooks
+  ]
+  same = all(
+    np.array_equal(
+      *(copy.numpy() for copy in two.experimental_local_results(b))
+    )
+    for b in codebooks
+  )
+  return {
+    "differences": differences,
+    "changed": changed,
+    "same_codebooks": same,
+  }
+
+
+if __name__ == "__main__":
+  # One for all stages: a second one in a process would reuse the names of the
+  # first one's collective operations.
+  two = distribution.make_strategy("mirrored", 2)
+  assert two.num_replicas_in_sync == 2
+  tf.config.experimental.enable_op_determinism()
+  chosen = sys.argv[1:] or STAGES
+  print(json.dumps({name: compare(two, *STAGES[name]) for name in chosen}))
