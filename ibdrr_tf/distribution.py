@@ -129,18 +129,29 @@ class Team:
     """
     if self.count == 1:
       return values
-    devices = self._strategy.num_replicas_in_sync // self.count
+    counts = self._stack(np.array(len(values)))
+    longest = counts.max()
+    if not longest:
+      return values
+    filled = np.zeros([longest, *values.shape[1:]], values.dtype)
+    filled[: len(values)] = values
+    parts = zip(self._stack(filled), counts, strict=True)
+    return np.concatenate([part[:count] for part, count in parts])
+
+  def _stack(self, values: np.ndarray) -> np.ndarray:
+    """Arrays of all workers, of the same shape and not empty: [workers, ...].
+
+    TensorFlow's own gathering of arrays of different lengths crashes where all
+    of them are empty.
+    """
     # Collective ops know no smaller integers.
-    wide = tf.constant(values, tf.int32)
-
-    def of_replica(context: tf.distribute.ValueContext) -> tf.Tensor:
-      is_first = context.replica_id_in_sync_group % devices == 0
-      return wide if is_first else wide[:0]
-
-    parts = self._strategy.experimental_distribute_values_from_function(
-      of_replica
+    wide = tf.constant(values[np.newaxis], tf.int32)
+    of_replicas = self._strategy.experimental_distribute_values_from_function(
+      lambda context: wide
     )
-    return self._strategy.gather(parts, axis=0).numpy().astype(values.dtype)
+    stacked = self._strategy.gather(of_replicas, axis=0).numpy()
+    devices = self._strategy.num_replicas_in_sync // self.count
+    return stacked[::devices].astype(values.dtype)
 
   def gather_strings(self, strings: list[bytes]) -> list[bytes]:
     """Joins the strings that all workers have, in their order."""
