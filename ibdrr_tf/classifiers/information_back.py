@@ -76,12 +76,15 @@ class ReplayClassifier(Classifier):
     )
     # A function, because Keras would track a model and all its weights again.
     self._views = lambda images, training: views(images, training=training)
-    self._similarity = tf.keras.metrics.Mean(name="ib_loss")
+    # Likewise: it would be reported without Information Back too, and count as
+    # weights.
+    similarity = tf.keras.metrics.Mean(name="ib_loss")
+    self._similarity = lambda: similarity
 
   @property
   def metrics(self) -> list[tf.keras.metrics.Metric]:
     """Loss and accuracy; with Information Back also L_sim."""
-    return super().metrics + ([self._similarity] if self._weight else [])
+    return super().metrics + ([self._similarity()] if self._weight else [])
 
   @tf.autograph.experimental.do_not_convert  # It would only take longer.
   def train_step(self, data: tuple) -> dict[str, tf.Tensor]:
@@ -104,7 +107,7 @@ class ReplayClassifier(Classifier):
         loss += self._weight * _mean_over_replicas(pairs, weights)
     self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
     if looks_back:
-      self._similarity.update_state(pairs, weights)
+      self._similarity().update_state(pairs, weights)
     return self.compute_metrics(inputs, labels, logits, None)
 
   def _raw_features(self, raw: tf.Tensor) -> tf.Tensor:
