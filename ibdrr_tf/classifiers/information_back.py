@@ -17,7 +17,17 @@ import tensorflow as tf
 from ibdrr_tf.classifiers import batch_norm
 from ibdrr_tf.classifiers.classifier import Classifier
 
-__all__ = ["BATCH_NORMS", "ReplayClassifier", "similarity_loss"]
+__all__ = [
+  "BATCH_NORMS",
+  "RAW_IMAGES",
+  "ReplayClassifier",
+  "similarity_loss",
+]
+
+# Which raw images are at hand. none: the term is left out; star: those of the
+# new classes, as in IB-DRR*; exemplars: also a few of each old one, as in
+# IB-DRR.
+RAW_IMAGES = ("none", "star", "exemplars")
 
 # How the raw branch meets batch normalisation. The paper does not say.
 # update: its own batch statistics, which also move the running averages;
