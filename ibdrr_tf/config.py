@@ -16,6 +16,12 @@ __all__ = ["get_config", "use_full_codec", "validate"]
 
 # Methods that can be told how many bytes to keep.
 _BUDGETED = ("raw_replay", "webp_replay", "jpeg_replay")
+# Methods that can be told to look back at raw images, or do it in any case. The
+# latter may be told so, to be compared with the others under one config.
+_LOOK_BACK = {
+  "star": ("webp_replay", "jpeg_replay", "ib_drr_star"),
+  "exemplars": ("webp_replay", "jpeg_replay", "ib_drr"),
+}
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -124,6 +130,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.memory.exemplars_per_class = 20
   config.memory.selection = "random"  # or herding
   config.memory.quality = 20  # of webp_replay and jpeg_replay
+  # Of the same two: star adds what ib_drr_star adds to drr, exemplars what
+  # ib_drr adds.
+  config.memory.information_back = "none"
   # Instead of a number of exemplars or a quality: as much as fits; 0 is off.
   config.memory.total_bytes = 0
   for method, section in _baselines().items():
@@ -297,6 +306,13 @@ def _validate_memory(config: ml_collections.ConfigDict, method: str) -> None:
   if config.quality not in range(101):
     raise UserError(
       f"config.memory.quality={config.quality} is out of range: give 0 to 100."
+    )
+  back = config.information_back
+  _one_of("memory.information_back", back, information_back.RAW_IMAGES)
+  if back != "none" and method not in _LOOK_BACK[back]:
+    raise UserError(
+      f"config.memory.information_back={back} is not for --method={method}: "
+      f"leave it out, or choose from {', '.join(_LOOK_BACK[back])}."
     )
   if config.total_bytes and method not in _BUDGETED:
     raise UserError(

@@ -74,6 +74,18 @@ def assert_one_sentence(code, error, *parts):
       ["--method=icarl", "--config.memory.total_bytes=9"],
       ["total_bytes", "icarl", "webp_replay"],
     ),
+    (
+      ["--config.memory.information_back=all"],
+      ["memory.information_back", "'all'", "exemplars"],
+    ),
+    (
+      ["--method=drr", "--config.memory.information_back=star"],
+      ["information_back=star", "--method=drr", "ib_drr_star", "webp_replay"],
+    ),
+    (
+      ["--method=ib_drr", "--config.memory.information_back=star"],
+      ["information_back=star", "--method=ib_drr"],
+    ),
     (["--config.icarl.loss=hinge"], ["hinge", "sigmoid"]),
     (["--config.gfr.critic_steps=0"], ["critic_steps=0", "1 or more"]),
     (["--config.lucir.margin=-1.0"], ["lucir.margin=-1.0"]),

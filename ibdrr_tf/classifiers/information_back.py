@@ -17,7 +17,17 @@ import tensorflow as tf
 from ibdrr_tf.classifiers import batch_norm
 from ibdrr_tf.classifiers.classifier import Classifier
 
-__all__ = ["BATCH_NORMS", "ReplayClassifier", "similarity_loss"]
+__all__ = [
+  "BATCH_NORMS",
+  "RAW_IMAGES",
+  "ReplayClassifier",
+  "similarity_loss",
+]
+
+# Which raw images are at hand. none: the term is left out; star: those of the
+# new classes, as in IB-DRR*; exemplars: also a few of each old one, as in
+# IB-DRR.
+RAW_IMAGES = ("none", "star", "exemplars")
 
 # How the raw branch meets batch normalisation. The paper does not say.
 # update: its own batch statistics, which also move the running averages;
@@ -79,12 +89,15 @@ class ReplayClassifier(Classifier):
     )
     # A function, because Keras would track a model and all its weights again.
     self._views = lambda images, training: views(images, training=training)
-    self._similarity = tf.keras.metrics.Mean(name="ib_loss")
+    # Likewise: it would be reported without Information Back too, and count as
+    # weights.
+    similarity = tf.keras.metrics.Mean(name="ib_loss")
+    self._similarity = lambda: similarity
 
   @property
   def metrics(self) -> list[tf.keras.metrics.Metric]:
     """Loss and accuracy; with Information Back also L_sim."""
-    return super().metrics + ([self._similarity] if self._weight else [])
+    return super().metrics + ([self._similarity()] if self._weight else [])
 
   @tf.autograph.experimental.do_not_convert  # It would only take longer.
   def train_step(self, data: tuple) -> dict[str, tf.Tensor]:
@@ -107,7 +120,7 @@ class ReplayClassifier(Classifier):
         loss += self._weight * tf.reduce_sum(pairs * weights)
     self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
     if looks_back:
-      self._similarity.update_state(pairs, tf.cast(weights > 0, tf.float32))
+      self._similarity().update_state(pairs, tf.cast(weights > 0, tf.float32))
     return self.compute_metrics(inputs, labels, logits, None)
 
   def _raw_features(self, raw: tf.Tensor) -> tf.Tensor:

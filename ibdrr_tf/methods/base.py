@@ -15,7 +15,7 @@ from ibdrr_tf.classifiers import optimizer as optimizers
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
-from ibdrr_tf.replay import selection
+from ibdrr_tf.replay import exemplars, selection
 
 __all__ = ["Method"]
 
@@ -226,6 +226,33 @@ class Method(abc.ABC):
         picked = selection.pick_random(len(members), count, seed)
       chosen.append(members[picked])
     return np.concatenate(chosen)
+
+  def exemplar_sizes(self, most: int) -> list[np.ndarray]:
+    """Bytes that raw images of each class would take, before any is chosen.
+
+    All classes of the run are looked at, so that a budget holds after the last
+    phase with one number for all. What herding will take depends on a network
+    that is not there yet: the largest images then, which no choice can exceed.
+
+    Args:
+      most: how many images of a class have to be known.
+
+    Returns:
+      For each label, int64 [at least `most`, or all there are], in the order of
+      taking them.
+    """
+    herds = self.selection == "herding"
+    sizes = []
+    for label in range(len(self.scenario.order)):
+      one_class = stream.select(
+        self.source.train, self.scenario, range(label, label + 1)
+      )
+      order = selection.random_order(len(one_class), (self.config.seed, label))
+      taken = order if herds else order[:most]
+      images = one_class.read(tf.constant(taken)).numpy()
+      encoded = np.array([len(exemplars.encode(image)) for image in images])
+      sizes.append(np.sort(encoded)[::-1] if herds else encoded)
+    return sizes
 
   def new_examples(self, phase: int) -> stream.Examples:
     """The raw training images of the classes that a phase introduces."""

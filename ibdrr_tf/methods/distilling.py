@@ -50,9 +50,9 @@ class Distilling(Method):
   def remember(self, phase: int) -> None:
     """Keeps the network of this phase instead of the one before."""
     super().remember(phase)
-    self.keep(self._networks, phase, self.classifier.up_to("logits"))
+    self.keep_network(self._networks, phase, self.classifier.up_to("logits"))
 
-  def keep(
+  def keep_network(
     self, store: NetworkStore, phase: int, network: tf.keras.Model
   ) -> None:
     """Keeps a network; all workers read it, the chief writes it down."""

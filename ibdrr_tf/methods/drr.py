@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from ibdrr_tf.classifiers import batch_norm
-from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.data import stream
-from ibdrr_tf.methods.base import Method
+from ibdrr_tf.methods.replaying import Replaying
 from ibdrr_tf.replay import pipeline
 from ibdrr_tf.replay.codec import ReplayCodec
 from ibdrr_tf.replay.memory import CodeMemory, Codes
@@ -21,7 +20,7 @@ from ibdrr_tf.replay.memory import CodeMemory, Codes
 __all__ = ["DRR"]
 
 
-class DRR(Method):
+class DRR(Replaying):
   """Trains on what the codec leaves of old and new classes.
 
   Args:
@@ -30,7 +29,6 @@ class DRR(Method):
   """
 
   uses_codec = True
-  classifier_class = ReplayClassifier
 
   def __init__(self, *args: Any, codec: ReplayCodec):
     super().__init__(*args)
@@ -49,21 +47,9 @@ class DRR(Method):
       self._codec.vqvae,
       self.source.train.image_shape[:2],
       cache=config.cache,
-      twins=self.twins(phase, codes),
+      twins=self.twins(phase, codes.labels),
       raw_share=config.raw_share,
     )
-
-  def twins(self, phase: int, codes: Codes) -> pipeline.Twins | None:
-    """Raw images at hand of the phase's examples, if they are of any use."""
-    if not self.config.replay.raw_share:
-      return None
-    return self._new_twins(phase, codes)
-
-  def compile_options(
-    self, examples: pipeline.ReplayedExamples
-  ) -> dict[str, Any]:
-    """Images come out of the codec within the training step."""
-    return {"prepare": examples.preparation(self.config.classifier.padding)}
 
   def learn(self, phase: int) -> float:
     """Trains the classifier of a phase; returns the seconds it took."""
@@ -77,23 +63,19 @@ class DRR(Method):
     self._adapt(phase)
     return seconds
 
-  def remember(self, phase: int) -> None:
+  def remembers(self, phase: int) -> bool:
+    """Whether memory holds the codes of a phase."""
+    return self._memory.phase >= phase
+
+  def keep(self, phase: int, order: np.ndarray) -> None:
     """Fine-tunes Bit-Swap on all codes and writes them anew."""
-    if self._memory.phase >= phase:
-      return  # Killed after the change, before the phase was written down.
     codes = self._codes(phase)
     new = codes.labels >= self.scenario.new_labels(phase).start
-    codes = Codes.join(
-      [codes.take(~new), codes.take(new).take(self.order_to_remember(phase))]
-    )
+    codes = Codes.join([codes.take(~new), codes.take(new).take(order)])
     model = self._codec.fit_bit_swap(
       codes, phase=phase, start=self._memory.model()
     )
     self._memory.replace(phase, codes, model)
-
-  def order_to_remember(self, phase: int) -> np.ndarray:
-    """The order in which new images are remembered: class by class."""
-    return np.argsort(self.new_examples(phase).labels, kind="stable")
 
   def stored_bytes(self, phase: int) -> dict[str, int]:
     """Bit-strings and both stages of the codec."""
@@ -128,18 +110,10 @@ class DRR(Method):
       self._seen = (phase, new)
     return self._seen[1]
 
-  def _new_twins(self, phase: int, codes: Codes) -> pipeline.Twins:
-    """The raw images of the new classes, which come last."""
-    new = self.new_examples(phase)
-    number = np.arange(len(codes), dtype=np.int64) - (len(codes) - len(new))
-    return pipeline.Twins(new, np.maximum(number, -1))
-
   def _adapt(self, phase: int) -> None:
     """Shows batch normalisation the raw images that are at hand."""
     if self.config.replay.adapt_batch_norm:
-      twins = self.twins(phase, self._codes(phase)) or self._new_twins(
-        phase, self._codes(phase)
-      )
+      twins = self.raw_at_hand(phase, self._codes(phase).labels)
       batches = stream.ordered_batches(
         self.balanced(twins.raw), self.config.eval_batch_size
       )

@@ -132,8 +132,8 @@ class GFR(Distilling, Finetune):
     """Keeps network, generator and critic."""
     super().remember(phase)
     if phase != self.scenario.phases[-1]:
-      self.keep(self._critics, phase, self._gan.critic)
-      self.keep(self._generators, phase, self._gan.generator)
+      self.keep_network(self._critics, phase, self._gan.critic)
+      self.keep_network(self._generators, phase, self._gan.generator)
 
   def stored_bytes(self, phase: int) -> dict[str, int]:
     """The old network, generator and critic; no images."""

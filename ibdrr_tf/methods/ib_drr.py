@@ -11,79 +11,94 @@ import tensorflow as tf
 
 from ibdrr_tf.data import source, stream
 from ibdrr_tf.methods.drr import DRR
-from ibdrr_tf.replay import pipeline
-from ibdrr_tf.replay.exemplars import ExemplarStore
-from ibdrr_tf.replay.memory import Codes
+from ibdrr_tf.methods.replaying import Replaying
+from ibdrr_tf.replay import exemplars, pipeline
 
-__all__ = ["IBDRR", "IBDRRStar"]
-
-
-class IBDRRStar(DRR):
-  """IB-DRR*: the raw images of the new classes, and no others."""
-
-  def twins(self, phase: int, codes: Codes) -> pipeline.Twins:
-    """The raw images of the new classes."""
-    return self._new_twins(phase, codes)
-
-  def compile_options(
-    self, examples: pipeline.ReplayedExamples
-  ) -> dict[str, Any]:
-    """Adds the term that looks back."""
-    config = self.config.ib
-    return {
-      **super().compile_options(examples),
-      "weight": config.weight,
-      "feature": config.feature,
-      "batch_norm": config.batch_norm,
-    }
+__all__ = ["IBDRR", "IBDRRStar", "InformationBack"]
 
 
-class IBDRR(IBDRRStar):
-  """IB-DRR: a few raw exemplars of each old class as well.
+class InformationBack(Replaying):
+  """Adds the term that looks back, whatever form images are replayed in.
 
-  The codes of a class begin with those of its exemplars, in the same order, so
+  To be combined with a method that says how they are kept. The remembered
+  images of a class begin with those of its exemplars, in the same order, so
   that nothing need be stored to tell which belong together.
   """
 
   def __init__(self, *args: Any, **kwargs: Any):
     super().__init__(*args, **kwargs)
-    self._exemplars = ExemplarStore(self.workdir / "memory")
+    self._exemplars = exemplars.ExemplarStore(self.workdir / "memory")
 
-  def twins(self, phase: int, codes: Codes) -> pipeline.Twins:
-    """The raw images of the new classes and the exemplars of the old ones."""
-    new = self._new_twins(phase, codes)
-    if not phase:
+  @property
+  def information_back(self) -> str:
+    """Raw images at hand: one of `information_back.RAW_IMAGES`."""
+    return self.config.memory.information_back
+
+  def twins(self, phase: int, labels: np.ndarray) -> pipeline.Twins | None:
+    """Raw images of the phase's examples, as far as they are at hand."""
+    if self.information_back == "none":
+      return super().twins(phase, labels)
+    return self.raw_at_hand(phase, labels)
+
+  def raw_at_hand(self, phase: int, labels: np.ndarray) -> pipeline.Twins:
+    """The raw images of the new classes, and exemplars of the old ones."""
+    new = super().raw_at_hand(phase, labels)
+    if not phase or self.information_back != "exemplars":
       return new
-    images, labels = self._exemplars.read(phase - 1)
-    kept = source.in_memory(images, labels)
-    number = np.where(new.number >= 0, new.number + len(labels), -1)
-    for label in np.unique(labels):
-      mine = np.flatnonzero(labels == label)
-      number[np.flatnonzero(codes.labels == label)[: len(mine)]] = mine
+    images, classes = self._exemplars.read(phase - 1)
+    kept = source.in_memory(images, classes)
+    number = np.where(new.number >= 0, new.number + len(classes), -1)
+    for label in np.unique(classes):
+      mine = np.flatnonzero(classes == label)
+      number[np.flatnonzero(labels == label)[: len(mine)]] = mine
     raw = stream.concatenate([stream.Examples(kept.labels, kept.read), new.raw])
     return pipeline.Twins(raw, number)
 
-  def order_to_remember(self, phase: int) -> np.ndarray:
-    """Class by class, exemplars first."""
-    new = self.new_examples(phase)
-    rank = np.ones(len(new), np.int64) * len(new)
-    chosen = self.choose_exemplars(new)
-    rank[chosen] = np.arange(len(chosen))
-    return np.lexsort([rank, new.labels])
+  def compile_options(self, examples: pipeline.Replayed) -> dict[str, Any]:
+    """Adds L_sim and its weight lambda."""
+    options = super().compile_options(examples)
+    if self.information_back == "none":
+      return options
+    config = self.config.ib
+    return {
+      **options,
+      "weight": config.weight,
+      "feature": config.feature,
+      "batch_norm": config.batch_norm,
+    }
 
-  def remember(self, phase: int) -> None:
-    """Keeps exemplars, then all codes."""
-    new = self.new_examples(phase)
+  def keep_raw(self, phase: int, new: stream.Examples) -> np.ndarray:
+    """Keeps exemplars, before the images among which they will be first."""
+    if self.information_back != "exemplars":
+      return super().keep_raw(phase, new)
     chosen = self.choose_exemplars(new)
     images = new.read(tf.constant(chosen)).numpy()
-    self.team.on_chief(
-      lambda: self._exemplars.write(phase, images, new.labels[chosen])
-    )
-    super().remember(phase)
+    labels = new.labels[chosen]
+    self.team.on_chief(lambda: self._exemplars.write(phase, images, labels))
+    return chosen
+
+  def raw_bytes(self) -> int:
+    """The most that the exemplars of all classes of the run can take."""
+    if self.information_back != "exemplars":
+      return super().raw_bytes()
+    count = self.exemplars_per_class
+    return exemplars.stored_size(self.exemplar_sizes(count), count)
 
   def stored_bytes(self, phase: int) -> dict[str, int]:
-    """Bit-strings, codec and exemplars."""
-    return {
-      **super().stored_bytes(phase),
-      "raw_exemplars": self._exemplars.stored_bytes,
-    }
+    """What the method keeps otherwise, and exemplars."""
+    stored = super().stored_bytes(phase)
+    if self.information_back != "exemplars":
+      return stored
+    return {**stored, "raw_exemplars": self._exemplars.stored_bytes}
+
+
+class IBDRRStar(InformationBack, DRR):
+  """IB-DRR*: the raw images of the new classes, and no others."""
+
+  information_back = "star"
+
+
+class IBDRR(InformationBack, DRR):
+  """IB-DRR: a few raw exemplars of each old class as well."""
+
+  information_back = "exemplars"

@@ -1,19 +1,23 @@
-"""Every image remembered as WebP or JPEG: what a user would do without us."""
+"""Every image remembered as WebP or JPEG: what a user would do without us.
+
+`memory.information_back` adds to them what IB-DRR* or IB-DRR adds to DRR.
+"""
 
 import functools
 
 import numpy as np
 
-from ibdrr_tf.data import source, stream
-from ibdrr_tf.methods.base import Method
-from ibdrr_tf.replay import image_records, lossy_images
+from ibdrr_tf.data import stream
+from ibdrr_tf.methods.ib_drr import InformationBack
+from ibdrr_tf.methods.replaying import Replaying
+from ibdrr_tf.replay import image_records, lossy_images, pipeline
 
 __all__ = ["JPEGReplay", "WebPReplay"]
 
 _BATCH = 500
 
 
-class _LossyReplay(Method):
+class _LossyReplay(Replaying):
   """Trained from scratch on decoded images of all classes seen, as DRR is.
 
   New images too are seen as they will be remembered. All have one quality,
@@ -27,21 +31,52 @@ class _LossyReplay(Method):
   def __init__(self, *args, **kwargs):
     super().__init__(*args, **kwargs)
     self._store = lossy_images.LossyStore(self.workdir / "memory", self.kind)
+    self._new: tuple[int, list[bytes]] | None = None
 
-  def examples(self, phase: int) -> stream.Examples:
+  def new_examples(self, phase: int) -> stream.Examples:
+    """The raw training images of a phase's classes, class by class."""
+    new = super().new_examples(phase)
+    return stream.take(new, np.argsort(new.labels, kind="stable"))
+
+  def examples(self, phase: int) -> pipeline.ReplayedImages:
     """Decoded images of all classes seen."""
-    if not self.team.is_there(self._store.path(phase)):
-      images, labels = self._read(phase)
-      self.team.on_chief(
-        lambda: self._store.write(phase, images, labels, self._quality)
+    encoded, labels = self._store.read(phase - 1)
+    labels = np.concatenate([labels, self.new_examples(phase).labels])
+    return pipeline.ReplayedImages(
+      lossy_images.decode(encoded + self._encoded(phase)),
+      labels,
+      twins=self.twins(phase, labels),
+      raw_share=self.config.replay.raw_share,
+    )
+
+  def remembers(self, phase: int) -> bool:
+    """Whether the file of a phase is there."""
+    return self.team.is_there(self._store.path(phase))
+
+  def keep(self, phase: int, order: np.ndarray) -> None:
+    """Writes the file of a phase."""
+    encoded = self._encoded(phase)
+    labels = self.new_examples(phase).labels
+    self.team.on_chief(
+      lambda: self._store.write(
+        phase, [encoded[i] for i in order], labels[order]
       )
-    split = source.in_memory(*self._store.read(phase))
-    return stream.Examples(split.labels, split.read)
+    )
 
   def stored_bytes(self, phase: int) -> dict[str, int]:
     """The images' own bytes, and those of the files that hold them."""
     payload, index, images = self._store.sizes(phase)
     return {"payload": payload, "index": index, "images": images}
+
+  def _encoded(self, phase: int) -> list[bytes]:
+    """The new images of a phase as files, in the order of `new_examples`."""
+    if self._new is None or self._new[0] != phase:
+      images, _ = self._read(phase)
+      self._new = (
+        phase,
+        lossy_images.encode(images, self.kind, self._quality),
+      )
+    return self._new[1]
 
   @functools.cached_property
   def _quality(self) -> int:
@@ -49,9 +84,11 @@ class _LossyReplay(Method):
     if not config.total_bytes:
       return config.quality
     phases = [self._read(phase) for phase in self.scenario.phases]
+    raw_bytes = self.raw_bytes()
 
     def size_at(quality: int) -> int:
-      return sum(self._file_bytes(*part, quality) for part in phases)
+      parts = [self._file_bytes(*part, quality) for part in phases]
+      return raw_bytes + sum(parts)
 
     return lossy_images.best_quality(size_at, config.total_bytes)
 
@@ -71,13 +108,13 @@ class _LossyReplay(Method):
     return np.concatenate(list(batches)), new.labels
 
 
-class WebPReplay(_LossyReplay):
+class WebPReplay(InformationBack, _LossyReplay):
   """Every image as lossy WebP."""
 
   kind = "webp"
 
 
-class JPEGReplay(_LossyReplay):
+class JPEGReplay(InformationBack, _LossyReplay):
   """Every image as JPEG."""
 
   kind = "jpeg"

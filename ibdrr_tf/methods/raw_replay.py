@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ibdrr_tf.data import source, stream
 from ibdrr_tf.methods.base import Method
-from ibdrr_tf.replay import exemplars, image_records, selection
+from ibdrr_tf.replay import exemplars, selection
 
 __all__ = ["RawReplay"]
 
@@ -81,32 +81,11 @@ class RawReplay(Method):
     most = 8
     while True:
       most *= 2
-      sizes = self._sizes(most)
-      by_label = {label: s.tolist() for label, s in enumerate(sizes)}
-      is_enough = image_records.file_bytes(by_label) > config.total_bytes
-      if is_enough or most >= max(map(len, sizes)) + 1:
+      sizes = self.exemplar_sizes(most)
+      longest = max(map(len, sizes))
+      is_enough = exemplars.stored_size(sizes, longest) > config.total_bytes
+      if is_enough or most >= longest + 1:
         return exemplars.most_that_fit(sizes, config.total_bytes)
-
-  def _sizes(self, most: int) -> list[np.ndarray]:
-    """Bytes of the first images of each class in the order of taking them.
-
-    All classes of the run are looked at, so that the budget holds after the
-    last phase with one number for all. What herding will take depends on a
-    network that is not there yet: the largest images then, which no choice can
-    exceed.
-    """
-    herds = self.selection == "herding"
-    sizes = []
-    for label in range(len(self.scenario.order)):
-      one_class = stream.select(
-        self.source.train, self.scenario, range(label, label + 1)
-      )
-      order = selection.random_order(len(one_class), (self.config.seed, label))
-      taken = order if herds else order[:most]
-      images = one_class.read(tf.constant(taken)).numpy()
-      encoded = np.array([len(exemplars.encode(image)) for image in images])
-      sizes.append(np.sort(encoded)[::-1] if herds else encoded)
-    return sizes
 
 
 def _examples(images: np.ndarray, labels: np.ndarray) -> stream.Examples:

@@ -10,7 +10,7 @@ from PIL import Image
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay import image_records
 
-__all__ = ["ExemplarStore", "encode", "most_that_fit"]
+__all__ = ["ExemplarStore", "encode", "most_that_fit", "stored_size"]
 
 
 class ExemplarStore:
@@ -62,29 +62,37 @@ class ExemplarStore:
     return sorted(self._directory.glob("exemplars-*.tfrecord"))
 
 
-def most_that_fit(sizes: Sequence[np.ndarray], total_bytes: int) -> int:
-  """How many images of each class fit: the largest equal number.
+def stored_size(sizes: Sequence[np.ndarray], count: int) -> int:
+  """Bytes of the files that hold so many images of each class.
 
   Args:
     sizes: for each class, by label, bytes of its images in the order in which
       they would be taken, int [n]. A class with fewer images gives all.
+    count: images of a class.
+  """
+  return image_records.file_bytes(
+    {label: s[:count].tolist() for label, s in enumerate(sizes)}
+  )
+
+
+def most_that_fit(sizes: Sequence[np.ndarray], total_bytes: int) -> int:
+  """How many images of each class fit: the largest equal number.
+
+  Args:
+    sizes: as those of `stored_size`.
     total_bytes: that the files may have together.
   """
   low, high = 0, max(map(len, sizes)) + 1
   while high - low > 1:
     middle = (low + high) // 2
-    taken = {label: s[:middle].tolist() for label, s in enumerate(sizes)}
-    if image_records.file_bytes(taken) <= total_bytes:
+    if stored_size(sizes, middle) <= total_bytes:
       low = middle
     else:
       high = middle
   if not low:
-    least = image_records.file_bytes(
-      {label: s[:1].tolist() for label, s in enumerate(sizes)}
-    )
     raise UserError(
       f"config.memory.total_bytes={total_bytes} is too small: one raw image of "
-      f"each class takes {least} bytes."
+      f"each class takes {stored_size(sizes, 1)} bytes."
     )
   return low
 

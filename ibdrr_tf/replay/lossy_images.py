@@ -3,7 +3,7 @@
 import concurrent.futures
 import io
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from PIL import Image
@@ -71,7 +71,7 @@ class LossyStore:
 
   Args:
     directory: where the files are; it need not exist yet.
-    kind: a key of `FORMATS`.
+    kind: what the files are called, a key of `FORMATS`.
   """
 
   def __init__(self, directory: str | pathlib.Path, kind: str):
@@ -79,42 +79,35 @@ class LossyStore:
     self._kind = kind
 
   def write(
-    self, phase: int, images: np.ndarray, labels: np.ndarray, quality: int
+    self, phase: int, encoded: Sequence[bytes], labels: np.ndarray
   ) -> None:
     """Keeps the images of a phase.
 
     Args:
       phase: replaces what was kept for this phase.
-      images: uint8 [n, h, w, 3].
+      encoded: n images, as `encode` gives them.
       labels: int [n].
-      quality: 0 to 100.
     """
-    image_records.write(
-      self.path(phase), encode(images, self._kind, quality), labels
-    )
+    image_records.write(self.path(phase), encoded, labels)
 
   def path(self, phase: int) -> pathlib.Path:
     """The file of a phase; it is there once its images are kept."""
     return self._directory / f"{self._kind}-{phase:03d}.tfrecord"
 
-  def read(self, phase: int) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the images of all phases up to and including one.
+  def read(self, phase: int) -> tuple[list[bytes], np.ndarray]:
+    """Reads the images of all phases up to and including one; -1 has none.
 
     Returns:
-      images uint8 [n, h, w, 3] and labels int32 [n], ordered by phase and
-      label, and within a label as they were given.
+      n images for `decode` and labels int32 [n], ordered by phase and label,
+      and within a label as they were given.
     """
-    encoded, labels = self._read(phase)
-    return decode(encoded), labels
+    paths = [self.path(earlier) for earlier in range(phase + 1)]
+    return image_records.read(paths)
 
   def sizes(self, phase: int) -> tuple[int, int, int]:
     """Up to a phase: bytes of images, other bytes in files, images."""
-    encoded, labels = self._read(phase)
+    encoded, labels = self.read(phase)
     payload = sum(map(len, encoded))
     paths = map(self.path, range(phase + 1))
     stored = sum(path.stat().st_size for path in paths)
     return payload, stored - payload, len(labels)
-
-  def _read(self, phase: int) -> tuple[list[bytes], np.ndarray]:
-    paths = [self.path(earlier) for earlier in range(phase + 1)]
-    return image_records.read(paths)

@@ -6,11 +6,13 @@
 Bit-strings are decoded to codes once a phase. The VQ decoder runs in the
 training step, on whatever device trains, or once a phase when images are
 cached. Some examples have a *twin*: the raw image that their codes came from.
+Images that were remembered in another form join after the decoder.
 """
 
+import abc
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +22,15 @@ from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import augment, stream
 from ibdrr_tf.replay.memory import Codes
 
-__all__ = ["CACHES", "Prepared", "ReplayedExamples", "Twins", "decode_codes"]
+__all__ = [
+  "CACHES",
+  "Prepared",
+  "Replayed",
+  "ReplayedExamples",
+  "ReplayedImages",
+  "Twins",
+  "decode_codes",
+]
 
 CACHES = ("codes", "images")
 _BATCH = 250
@@ -54,38 +64,31 @@ class Twins:
   number: np.ndarray
 
 
-class ReplayedExamples:
-  """Examples that are remembered as codes.
+class Replayed(abc.ABC):
+  """Examples that are remembered with some loss.
 
-  It gives batches as `stream.Examples` does, but images are still codes in
+  It gives batches as `stream.Examples` does, but images may still be codes in
   them: `prepare` is to be called in the training step.
 
   Args:
-    codes: all examples.
-    vqvae: decodes them.
-    image_size: height and width to which reconstructions are cut.
-    cache: `codes` decodes images in every step, `images` once and for all.
+    labels: int32 [n].
+    image_size: height and width of images.
     twins: raw images of some of them; None if there are none.
     raw_share: how often an example that has a twin is replaced by it.
   """
 
   def __init__(
     self,
-    codes: Codes,
-    vqvae: HierarchicalVQVAE,
+    labels: np.ndarray,
     image_size: tuple[int, int],
     *,
-    cache: str = "codes",
     twins: Twins | None = None,
     raw_share: float = 0.0,
   ):
-    self._codes = codes
-    self._vqvae = vqvae
+    self.labels = labels
     self._image_size = image_size
-    self._cache = cache
     self._twins = twins
     self._raw_share = raw_share if twins else 0.0
-    self.labels = codes.labels
 
   def __len__(self) -> int:
     return len(self.labels)
@@ -150,11 +153,7 @@ class ReplayedExamples:
     """
 
     def prepare(inputs: dict[str, tf.Tensor]) -> Prepared:
-      images = inputs.get("images")
-      if images is None:
-        images = decode_codes(
-          self._vqvae, inputs["top"], inputs["bottom"], self._image_size
-        )
+      images = self._images(inputs)
       crops, takes_raw = inputs["drawn"][:, :3], inputs["drawn"][:, 3] == 1
       images = augment.crop_and_flip(images, crops, padding)
       if "raw" not in inputs:
@@ -169,6 +168,49 @@ class ReplayedExamples:
       )
 
     return prepare
+
+  @abc.abstractmethod
+  def _stored(self) -> dict[str, np.ndarray]:
+    """What is kept in RAM, by example."""
+
+  def _images(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+    """The images of a batch: uint8 [b, h, w, 3]."""
+    return inputs["images"]
+
+  def _read_twins(self, indices: tf.Tensor) -> dict[str, tf.Tensor]:
+    number = tf.gather(tf.constant(self._twins.number), indices)
+    has_raw = number >= 0
+    raw = self._twins.raw.read(tf.boolean_mask(number, has_raw))
+    shape = [tf.size(indices, tf.int64), *self._image_size, 3]
+    raw = tf.scatter_nd(tf.where(has_raw), raw, shape)
+    raw = tf.ensure_shape(raw, [None, *self._image_size, 3])
+    return {"raw": raw, "has_raw": has_raw}
+
+
+class ReplayedExamples(Replayed):
+  """Examples that are remembered as codes.
+
+  Args:
+    codes: all examples.
+    vqvae: decodes them.
+    image_size: height and width to which reconstructions are cut.
+    cache: `codes` decodes images in every step, `images` once and for all.
+    **options: of `Replayed`.
+  """
+
+  def __init__(
+    self,
+    codes: Codes,
+    vqvae: HierarchicalVQVAE,
+    image_size: tuple[int, int],
+    *,
+    cache: str = "codes",
+    **options: Any,
+  ):
+    super().__init__(codes.labels, image_size, **options)
+    self._codes = codes
+    self._vqvae = vqvae
+    self._cache = cache
 
   def _stored(self) -> dict[str, np.ndarray]:
     """What is kept in RAM, by example."""
@@ -185,14 +227,29 @@ class ReplayedExamples:
       )
     return {"images": images}
 
-  def _read_twins(self, indices: tf.Tensor) -> dict[str, tf.Tensor]:
-    number = tf.gather(tf.constant(self._twins.number), indices)
-    has_raw = number >= 0
-    raw = self._twins.raw.read(tf.boolean_mask(number, has_raw))
-    shape = [tf.size(indices, tf.int64), *self._image_size, 3]
-    raw = tf.scatter_nd(tf.where(has_raw), raw, shape)
-    raw = tf.ensure_shape(raw, [None, *self._image_size, 3])
-    return {"raw": raw, "has_raw": has_raw}
+  def _images(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+    if "images" in inputs:
+      return super()._images(inputs)
+    return decode_codes(
+      self._vqvae, inputs["top"], inputs["bottom"], self._image_size
+    )
+
+
+class ReplayedImages(Replayed):
+  """Examples that were remembered in another form, and are decoded already.
+
+  Args:
+    images: uint8 [n, h, w, 3].
+    labels: int32 [n].
+    **options: of `Replayed`.
+  """
+
+  def __init__(self, images: np.ndarray, labels: np.ndarray, **options: Any):
+    super().__init__(labels, images.shape[1:3], **options)
+    self._decoded = images
+
+  def _stored(self) -> dict[str, np.ndarray]:
+    return {"images": self._decoded}
 
 
 def decode_codes(

@@ -86,7 +86,7 @@ def make(tmp_path, source, vqvae, bit_swap, coder):
 def assert_twins_match(method, phase, count):
   """Encodes every twin again: its codes are those of its example."""
   codes = method._codes(phase)
-  twins = method.twins(phase, codes)
+  twins = method.twins(phase, codes.labels)
   with_twin = np.flatnonzero(twins.number >= 0)
   assert len(with_twin) == count
   assert len(set(twins.number[with_twin])) == count
@@ -101,7 +101,7 @@ def assert_twins_match(method, phase, count):
 
 def test_drr_remembers_every_image_and_nothing_raw(make, source):
   method = make("drr")
-  assert method.twins(0, method._codes(0)) is None
+  assert method.twins(0, method._codes(0).labels) is None
   for phase in range(2):
     method.learn(phase)
     method.remember(phase)
@@ -145,6 +145,18 @@ def test_ib_drr_keeps_raw_twins_of_old_classes(make, selection):
   again.restore(1)
   again.remember(1)
   assert again.stored_bytes(1) == stored
+
+
+def test_herding_looks_at_new_images_once_a_phase(make, monkeypatch):
+  method = make("ib_drr", "herding")
+  method.classifier = method.build(0)
+  seen = []
+  features = method.features
+  monkeypatch.setattr(
+    method, "features", lambda e: seen.append(len(e)) or features(e)
+  )
+  method.remember(0)
+  assert seen == [PER_CLASS] * 2
 
 
 def test_ib_drr_star_has_twins_of_new_classes_only(make):

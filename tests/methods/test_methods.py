@@ -157,33 +157,3 @@ def run_untrained(method):
   for phase in method.scenario.phases:
     method.classifier = method._compiled(phase, steps=1, options={})
     method.remember(phase)
-
-
-@pytest.mark.parametrize("name", ["webp_replay", "jpeg_replay"])
-def test_lossy_replay_sees_all_images_as_they_are_kept(make, name):
-  method = make(name, quality=30)
-  for phase in method.scenario.phases:
-    examples = method.examples(phase)
-  assert np.bincount(examples.labels).tolist() == [PER_CLASS] * CLASSES
-  images = examples.read(tf.range(len(examples), dtype=tf.int64)).numpy()
-  colours = (5 - examples.labels.astype(int)) * 40
-  assert np.abs(images[:, 4:, 4:, 0].mean(axis=(1, 2)) - colours).max() < 25
-  stored = method.stored_bytes(2)
-  assert stored["images"] == PER_CLASS * CLASSES
-  assert stored["payload"] + stored["index"] == bytes_on_disk(method)
-
-
-def test_lossy_replay_takes_the_best_quality_that_fits(make):
-  sizes = {}
-  for quality in (40, 70):
-    method = make("webp_replay", quality=quality)
-    method.workdir = method.workdir / str(quality)
-    method._store = type(method._store)(method.workdir / "memory", "webp")
-    for phase in method.scenario.phases:
-      method.examples(phase)
-    sizes[quality] = bytes_on_disk(method)
-  method = make("webp_replay", total_bytes=sizes[70] - 1)
-  for phase in method.scenario.phases:
-    method.examples(phase)
-  assert 40 <= method._quality < 70
-  assert sizes[40] <= bytes_on_disk(method) < sizes[70]

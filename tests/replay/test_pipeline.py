@@ -119,6 +119,31 @@ def test_a_share_of_twins_takes_the_place_of_reconstructions(vqvae, raw, codes):
   assert 0 < replaced(0.5).sum() < 8
 
 
+def test_images_decoded_before_take_the_way_of_codes(vqvae, raw, codes):
+  """Against NumPy, and against the batches of codes with the same twins."""
+  whole = vqvae.decode(*vqvae.encode(raw[0])).numpy()
+  options = {
+    "twins": pipeline.Twins(raw[1], np.where(np.arange(COUNT) < 8, 1, -1)),
+    "raw_share": 0.5,
+  }
+  images = pipeline.ReplayedImages(whole, codes.labels)
+  join = one_epoch(images)
+  seen = join(lambda prepared, _: prepared.images)
+  drawn = join(lambda _, inputs: inputs["drawn"])
+  for number in range(COUNT):
+    np.testing.assert_array_equal(
+      seen[number], crop(whole[number], drawn[number])
+    )
+  images = pipeline.ReplayedImages(whole, codes.labels, **options)
+  coded = pipeline.ReplayedExamples(codes, vqvae, SIZE, **options)
+  joins = one_epoch(images), one_epoch(coded)
+  for field in pipeline.Prepared._fields:
+    got, want = (
+      join(lambda prepared, _, f=field: getattr(prepared, f)) for join in joins
+    )
+    np.testing.assert_array_equal(got, want)
+
+
 def test_epochs_differ_and_repeat(vqvae, codes):
   examples = pipeline.ReplayedExamples(codes, vqvae, SIZE, cache="codes")
 
