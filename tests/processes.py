@@ -29,8 +29,8 @@ def accuracies(workdir):
   ]
 
 
-def wait_for(condition, process):
-  end = time.monotonic() + 120
+def wait_for(condition, process, seconds=120):
+  end = time.monotonic() + seconds
   while not condition():
     assert process.poll() is None, process.stderr.read()
     assert time.monotonic() < end

@@ -1,11 +1,46 @@
 """Several replicas learn what one does: single steps, and whole runs."""
 
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from processes import start, wait_for
+
+from ibdrr_tf.replay.memory import CodeMemory
+
+# All stages, as small as they get; several chains, so each worker has some.
+TINY = [
+  "--distribute=multi_worker",
+  "--phases=1",
+  "--config.data.classes=4",
+  "--config.data.shapes_train=20",
+  "--config.data.shapes_test=5",
+  "--config.classifier.width=2",
+  "--config.classifier.epochs=2",
+  "--config.classifier.batch_size=20",
+  "--config.memory.exemplars_per_class=3",
+  "--config.vqvae.start_from=",
+  "--config.vqvae.bottom_depth=1",
+  "--config.vqvae.epochs=1",
+  "--config.vqvae.batch_size=20",
+  "--config.vqvae.channels=8",
+  "--config.vqvae.residual_channels=4",
+  "--config.vqvae.residual_blocks=1",
+  "--config.vqvae.codebook_size=16",
+  "--config.vqvae.embedding=4",
+  "--config.bitswap.epochs=1",
+  "--config.bitswap.latents=1",
+  "--config.bitswap.width=8",
+  "--config.bitswap.blocks=1",
+  "--config.bitswap.chain_images=16",
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +68,70 @@ def test_a_step_on_two_replicas_is_that_on_one(steps, stage):
 
 def test_codebooks_are_the_same_on_all_replicas(steps):
   assert steps["vqvae"]["same_codebooks"]
+
+
+def start_workers(count, *arguments):
+  """Starts workers on loopback, the chief first."""
+  sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+  addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+  for one in sockets:
+    one.close()
+  workers = []
+  for index in range(count):
+    config = {
+      "cluster": {"worker": addresses},
+      "task": {"type": "worker", "index": index},
+    }
+    environment = os.environ | {"TF_CONFIG": json.dumps(config)}
+    workers.append(start(*arguments, env=environment))
+  return workers
+
+
+def test_two_workers_run_all_stages_and_survive_a_kill(tmp_path):
+  """One worker dies: the other says so and ends; both go on to the end."""
+  workdir = tmp_path / "w"
+  chief, other = start_workers(2, *TINY, f"--workdir={workdir}")
+  first = workdir / "checkpoints/phase-000/ckpt-1.index"
+  wait_for(first.exists, chief, seconds=400)
+  other.send_signal(signal.SIGKILL)
+  began = time.monotonic()
+  _, error = chief.communicate(timeout=120)
+  assert chief.returncode == 75, error
+  assert time.monotonic() - began < 60
+  assert error.count("\n") == 1 and "--resume" in error
+  other.communicate(timeout=60)
+
+  workers = start_workers(2, *TINY, f"--workdir={workdir}", "--resume")
+  outputs = [worker.communicate(timeout=600) for worker in workers]
+  assert [worker.returncode for worker in workers] == [0, 0], outputs
+  assert "accuracy after the last phase" in outputs[0][0]
+  assert outputs[1] == ("", "")  # The chief speaks for all.
+  # What one process leaves, and nothing beside it.
+  assert {path.name for path in workdir.iterdir()} == {
+    *("checkpoints", "classifier", "codec", "config.json", "memory"),
+    *("phase_accuracy.png", "reconstructions.png", "report.md"),
+    *("results.json", "tensorboard"),
+  }
+  results = json.loads((workdir / "results.json").read_text())
+  assert [phase["classes_seen"] for phase in results["phases"]] == [2, 4]
+  memory = CodeMemory(workdir / "memory", workdir / "codec")
+  assert np.bincount(memory.read().labels).tolist() == [20] * 4
+
+
+def test_a_missing_or_broken_cluster_is_named(tmp_path):
+  for text, part in (
+    (None, "needs the environment variable TF_CONFIG"),
+    ("{", "is not of the form"),
+    (
+      '{"cluster": {"worker": ["a:1"]}, '
+      '"task": {"type": "worker", "index": 1}}',
+      "worker 1",
+    ),
+  ):
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
+    if text is not None:
+      environment["TF_CONFIG"] = text
+    worker = start(*TINY, f"--workdir={tmp_path / 'w'}", env=environment)
+    _, error = worker.communicate(timeout=120)
+    assert worker.returncode == 2
+    assert error.count("\n") == 1 and part in error

@@ -109,10 +109,15 @@ def test_herded_exemplars_are_those_of_the_current_network(make):
   features = method.features(new)[new.labels == 0].astype(np.float64)
   unit = features / np.linalg.norm(features, axis=1, keepdims=True)
   members = np.flatnonzero(new.labels == 0)
-  first = members[np.argmax(unit @ unit.mean(axis=0))]
+  closeness = unit @ unit.mean(axis=0)
   images, labels = method._store.read(0)
   kept = images[labels == 0][0, 0, 0, 1]
-  assert kept == new.read(tf.constant([first])).numpy()[0, 0, 0, 1]
+  place = (
+    new.read(tf.constant(members)).numpy()[:, 0, 0, 1].tolist().index(kept)
+  )
+  # Images that are equally close but for rounding are equally good.
+  assert closeness[place] > closeness.max() - 1e-6
+  assert closeness.min() < closeness.max() - 1e-5
 
 
 def test_predictions_follow_the_order_of_the_examples(make):
