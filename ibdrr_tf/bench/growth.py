@@ -1,11 +1,11 @@
 """How time, bytes and memory of the whole codec grow with what it is given.
 
-Each curve is measured in a process of its own, which does nothing else, from
-the least row to the largest. The peak memory of a row is the kernel's
-high-water mark so far, `VmHWM`, less what the process held when models and
-graphs were ready: the images themselves count. `ru_maxrss` would not do: it
-begins with what the *parent* held when it started the process, which here is a
-whole data set. It is taken only where the kernel has no `VmHWM`.
+A process of its own, which does nothing else, takes the sets of images in the
+order of their pixels. The peak memory of a row is the kernel's high-water mark
+so far, `VmHWM`, less what the process held when models and graphs were ready:
+the images themselves count, and no row can look better than it is. `ru_maxrss`
+would not do: it begins with what the *parent* held when it started the process,
+which here is a whole data set. It is taken only where there is no `VmHWM`.
 """
 
 import concurrent.futures
@@ -67,21 +67,25 @@ def at_sizes(
 
 
 def measure_apart(
-  folder: str, sets: dict[str, np.ndarray]
-) -> dict[str, dict[str, float]]:
+  folder: str, curves: dict[str, dict[str, np.ndarray]]
+) -> dict[str, dict[str, dict[str, float]]]:
   """`measure`, in a new process.
 
   Args:
     folder: a codec folder.
-    sets: images by name, the least work first.
+    curves: sets of images by name, by curve. Curves in one call share a
+      process, and so its high-water mark.
 
   Returns:
-    The row of each set, with `ratio_of_seconds_per_code` to the first one.
+    For each curve the row of each set, with `ratio_of_seconds_per_code` to the
+    curve's first one.
   """
+  keys = [(curve, name) for curve, sets in curves.items() for name in sets]
+  keys.sort(key=lambda key: curves[key[0]][key[1]].size)
   with tempfile.TemporaryDirectory() as temporary:
-    paths = [f"{temporary}/{number}.npy" for number in range(len(sets))]
-    for path, images in zip(paths, sets.values(), strict=True):
-      np.save(path, images)
+    paths = [f"{temporary}/{number}.npy" for number in range(len(keys))]
+    for path, (curve, name) in zip(paths, keys, strict=True):
+      np.save(path, curves[curve][name])
     # A process that is forked would share, and count, what this one holds.
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
@@ -92,10 +96,14 @@ def measure_apart(
           "the process that measures memory was killed, as a rule for want of "
           "it: close other programs, or give --quick."
         ) from error
-  first = rows[0]["seconds_per_code"]
-  for row in rows:
-    row["ratio_of_seconds_per_code"] = row.pop("seconds_per_code") / first
-  return dict(zip(sets, rows, strict=True))
+  measured = dict(zip(keys, rows, strict=True))
+  tables = {}
+  for curve, sets in curves.items():
+    tables[curve] = {name: measured[curve, name] for name in sets}
+    first = next(iter(tables[curve].values()))["seconds_per_code"]
+    for row in tables[curve].values():
+      row["ratio_of_seconds_per_code"] = row.pop("seconds_per_code") / first
+  return tables
 
 
 def measure(folder: str, paths: Sequence[str]) -> list[dict[str, float]]:
@@ -103,7 +111,7 @@ def measure(folder: str, paths: Sequence[str]) -> list[dict[str, float]]:
 
   Args:
     folder: a codec folder.
-    paths: .npy files of images, uint8 [n, h, w, 3], the least work first.
+    paths: .npy files of images, uint8 [n, h, w, 3], the smallest first.
 
   Returns:
     For each set `images`, seconds an image each way, `bytes_per_code` without

@@ -158,21 +158,16 @@ def _codec(
   examples = stream.Examples(
     np.zeros(len(images), np.int32), lambda chosen: tf.gather(images, chosen)
   )
-  curves = {
-    "by images": growth.of_counts(images, counts),
-    "by size": growth.at_sizes(
-      options.photographs or images, _SIZES, of_a_size
-    ),
-  }
+  by_images = {"by images": growth.of_counts(images, counts)}
+  large = options.photographs or images
+  by_size = {"by size": growth.at_sizes(large, _SIZES, of_a_size)}
+  # A process takes long to start, but one for both blurs their peaks.
+  parts = [by_images | by_size] if options.quick else [by_images, by_size]
   for name, folder in zip(names, folders, strict=True):
     codes = encode_examples(codec_training.load_vqvae(folder), examples)
-    tables = {
-      "forms": lossless.measure(folder, (codes.top, codes.bottom)),
-      **{
-        title: growth.measure_apart(folder, sets)
-        for title, sets in curves.items()
-      },
-    }
+    tables = {"forms": lossless.measure(folder, (codes.top, codes.bottom))}
+    for part in parts:
+      tables |= growth.measure_apart(folder, part)
     for title, table in tables.items():
       print_table(f"{name}, {title}", table)
     measured[name] = tables

@@ -11,9 +11,15 @@ def noise(count, size=16):
   return generator.integers(0, 256, (count, size, size, 3)).astype(np.uint8)
 
 
-def test_rows_are_about_the_images_given(codec_folder, tmp_path):
+def test_rows_are_about_the_images_given(codec_folder):
   images = noise(12)
-  rows = growth.measure_apart(codec_folder, {"few": images[:4], "all": images})
+  tables = growth.measure_apart(
+    codec_folder,
+    {"count": {"few": images[:4], "all": images}, "one": {"two": images[:2]}},
+  )
+  assert tables["one"]["two"]["images"] == 2
+  assert tables["one"]["two"]["ratio_of_seconds_per_code"] == 1.0
+  rows = tables["count"]
   assert [row["images"] for row in rows.values()] == [4, 12]
   assert rows["few"]["ratio_of_seconds_per_code"] == 1.0
   codec = load_image_codec(codec_folder)

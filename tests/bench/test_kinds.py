@@ -36,7 +36,10 @@ def test_codec_needs_no_data(codec_folder, tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(
     growth,
     "measure_apart",
-    lambda folder, sets: {n: {"images": len(i)} for n, i in sets.items()},
+    lambda folder, curves: {
+      curve: {name: {"images": len(images)} for name, images in sets.items()}
+      for curve, sets in curves.items()
+    },
   )
   speed = lossless.coder_speed
   monkeypatch.setattr(lossless, "coder_speed", lambda: speed(1000))
