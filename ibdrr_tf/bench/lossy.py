@@ -4,7 +4,6 @@ Entropies of codes as in the paper's tables, quality against bytes beside WebP,
 speed, and how well a classifier does that has only seen reconstructions.
 """
 
-import io
 import json
 import pathlib
 import time
@@ -13,24 +12,26 @@ from typing import Any
 import ml_collections
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
+from ibdrr_tf import codec_training
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, psnr
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.photographs import read_photographs
 from ibdrr_tf.data.scenario import Scenario, class_order
 from ibdrr_tf.data.source import Source, in_memory
-from ibdrr_tf.evaluation import figures, metrics, rate
+from ibdrr_tf.evaluation import figures, ledger, metrics, rate
 from ibdrr_tf.methods.upper_bound import UpperBound
+from ibdrr_tf.replay import lossy_images
 from ibdrr_tf.replay.codec import reconstruct
 
 __all__ = [
   "classifier_accuracy",
   "entropy_row",
+  "file_row",
   "measure",
   "picture",
   "quality_row",
-  "webp_row",
+  "stored_row",
 ]
 
 _BATCH = 250
@@ -78,7 +79,7 @@ def measure(
       ),
     }
   for level in (0, 5, 20, 50):
-    quality[f"WebP quality {level}"] = webp_row(images, level)
+    quality[f"WebP quality {level}"] = file_row(images, "webp", level)
   return {"entropy": entropy, "quality": quality}
 
 
@@ -114,8 +115,7 @@ def quality_row(
   started = time.perf_counter()
   top, bottom = _encode(model, batches)
   encoded = time.perf_counter()
-  codes = tf.data.Dataset.from_tensor_slices((top, bottom)).batch(_BATCH)
-  decoded = np.concatenate([model.decode(*c).numpy() for c in codes])
+  decoded = _decode(model, top, bottom)
   ended = time.perf_counter()
   height, width = images.shape[1:3]
   return {
@@ -126,21 +126,48 @@ def quality_row(
   }
 
 
-def webp_row(images: np.ndarray, quality: int) -> dict[str, float]:
-  """Bytes an image and PSNR of lossy WebP.
+def stored_row(folder: pathlib.Path, images: np.ndarray) -> dict[str, float]:
+  """Bytes an image as bit-strings, alone and with the models, and PSNR.
+
+  Args:
+    folder: of a codec.
+    images: uint8 [n, h, w, 3].
+
+  Returns:
+    `bytes`, `bytes_with_models`, with the stored models' share of 50,000
+    images, and `psnr` of what is decoded from the bit-strings.
+  """
+  model = codec_training.load_vqvae(folder)
+  batches = tf.data.Dataset.from_tensor_slices(images).batch(_BATCH)
+  codec = codec_training.load_code_codec(folder)
+  chains = codec.compress(*_encode(model, batches))
+  decoded = _decode(model, *codec.decompress(chains))
+  height, width = images.shape[1:3]
+  size = sum(map(len, chains)) / len(images)
+  models = sum(
+    (folder / name).stat().st_size
+    for name in (codec_training.VQVAE_FILE, codec_training.BITSWAP_FILE)
+  )
+  return {
+    "bytes": size,
+    "bytes_with_models": size + models / ledger.FULL_SET,
+    "psnr": _mean_psnr(images, decoded[:, :height, :width]),
+  }
+
+
+def file_row(images: np.ndarray, kind: str, quality: int) -> dict[str, float]:
+  """Bytes an image and PSNR, each image being a lossy file of its own.
 
   Args:
     images: uint8 [n, h, w, 3].
+    kind: "webp" or "jpeg".
     quality: 0 to 100.
   """
-  size, decoded = 0, np.empty_like(images)
-  for i, image in enumerate(images):
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "WEBP", quality=quality, method=6)
-    size += buffer.tell()
-    with Image.open(buffer) as read:
-      decoded[i] = np.asarray(read.convert("RGB"))
-  return {"bytes": size / len(images), "psnr": _mean_psnr(images, decoded)}
+  encoded = lossy_images.encode(images, kind, quality)
+  return {
+    "bytes": sum(map(len, encoded)) / len(images),
+    "psnr": _mean_psnr(images, lossy_images.decode(encoded)),
+  }
 
 
 def picture(
@@ -241,6 +268,13 @@ def _encode(
   codes = [model.encode(batch) for batch in batches]
   top, bottom = zip(*codes, strict=True)
   return np.concatenate(top), np.concatenate(bottom)
+
+
+def _decode(
+  model: HierarchicalVQVAE, top: np.ndarray, bottom: np.ndarray
+) -> np.ndarray:
+  codes = tf.data.Dataset.from_tensor_slices((top, bottom)).batch(_BATCH)
+  return np.concatenate([model.decode(*batch).numpy() for batch in codes])
 
 
 def _mean_psnr(original: np.ndarray, decoded: np.ndarray) -> float:

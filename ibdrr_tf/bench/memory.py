@@ -1,4 +1,4 @@
-"""What remembering all of CIFAR-100 takes on the disk, and what it took."""
+"""What remembering all of CIFAR-100 takes on the disk, and what else would."""
 
 import pathlib
 import tempfile
@@ -6,6 +6,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from ibdrr_tf.bench import lossy
 from ibdrr_tf.codec import bit_swap_file, pretrained, weights
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.source import Source
@@ -15,10 +16,12 @@ from ibdrr_tf.replay.codec import encode_examples
 from ibdrr_tf.replay.exemplars import ExemplarStore
 from ibdrr_tf.replay.memory import CodeMemory
 
-__all__ = ["CODECS", "measure"]
+__all__ = ["CODECS", "measure", "quality"]
 
 CODECS = ("cifar100_depth1", "cifar100")
 _EXEMPLARS = 20
+_WEBP = (0, 5, 20, 50, 80)
+_JPEG = (10, 30, 50, 80)
 # The paper's memory table, in MB; what it calls MB is partly MiB.
 _PAPER = {
   "paper, DRR": {
@@ -64,6 +67,36 @@ def measure(
   for name, parts in _PAPER.items():
     total = sum(parts.values())
     rows[name] = {**parts, "total": total, "bytes_per_image": total / 50_000}
+  return rows
+
+
+def quality(
+  images: np.ndarray, codecs: tuple[str, ...] | list[str]
+) -> dict[str, dict[str, float]]:
+  """Bytes against PSNR of our codecs and of image files.
+
+  Args:
+    images: uint8 [n, h, w, 3], that no codec was trained on. Chains begin with
+      bits that only many images repay: take a thousand or more.
+    codecs: names or folders.
+
+  Returns:
+    A row for each codec and each quality of a file: `bytes` an image,
+    `bytes_with_models`, which are spread over 50,000 images, and `psnr`.
+  """
+  rows = {
+    name: lossy.stored_row(pretrained.folder_of(name), images)
+    for name in codecs
+  }
+  for kind, title, qualities in (
+    ("webp", "WebP", _WEBP),
+    ("jpeg", "JPEG", _JPEG),
+  ):
+    for level in qualities:
+      row = lossy.file_row(images, kind, level)
+      # A reader of these formats is everywhere.
+      row = {"bytes_with_models": row["bytes"], **row}
+      rows[f"{title} quality {level}"] = row
   return rows
 
 

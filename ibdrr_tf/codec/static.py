@@ -12,7 +12,7 @@ from ibdrr_tf.codec import model_file, range_coder
 from ibdrr_tf.codec import planes as planes_module
 from ibdrr_tf.errors import UserError
 
-__all__ = ["StaticCoder", "count_tables", "pack_plainly"]
+__all__ = ["StaticCoder", "count_tables", "pack_plainly", "unpack_plainly"]
 
 _MAGIC = b"IBST"
 _VERSION = 1
@@ -150,7 +150,23 @@ def _to_cumulative(histogram: np.ndarray) -> np.ndarray:
 
 def pack_plainly(planes: np.ndarray, codes: int) -> bytes:
   """As many bits a code as its largest needs: the yardstick."""
-  width = max(1, (codes - 1).bit_length())
-  shifts = np.arange(width - 1, -1, -1)
+  shifts = _plain_shifts(codes)
   bits = (planes.reshape(-1, 1) >> shifts) & 1
   return np.packbits(bits.astype(np.uint8)).tobytes()
+
+
+def unpack_plainly(
+  data: bytes, shape: tuple[int, ...], codes: int
+) -> np.ndarray:
+  """Planes, int32 of a shape, out of what `pack_plainly` made of them."""
+  shifts = _plain_shifts(codes)
+  count = int(np.prod(shape)) * len(shifts)
+  bits = np.unpackbits(np.frombuffer(data, np.uint8), count=count)
+  weights = (1 << shifts).astype(np.int32)
+  return (bits.reshape(*shape, len(shifts)) @ weights).astype(np.int32)
+
+
+def _plain_shifts(codes: int) -> np.ndarray:
+  """Places of the bits of a number below `codes`, the highest first."""
+  width = max(1, (codes - 1).bit_length())
+  return np.arange(width - 1, -1, -1)

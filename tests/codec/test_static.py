@@ -65,6 +65,11 @@ def test_positions_are_for_one_size():
 def test_plain_packing():
   assert static.pack_plainly(np.array([511, 0]), 512) == b"\xff\x80\x00"
   assert len(static.pack_plainly(np.zeros((10, 8)).astype(int), 512)) == 90
+  codes = np.random.default_rng(0).integers(0, 300, (3, 2, 5))
+  packed = static.pack_plainly(codes, 300)
+  np.testing.assert_array_equal(
+    static.unpack_plainly(packed, codes.shape, 300), codes
+  )
 
 
 def test_stored_tables_refuse_damage():

@@ -1,0 +1,43 @@
+import io
+import pathlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ibdrr_tf.bench import memory
+from ibdrr_tf.codec.image_codec import load_image_codec
+
+
+def test_bytes_against_quality(codec_folder):
+  ramp = np.linspace(0, 200, 32)
+  images = np.stack([np.add.outer(ramp, ramp * k) / 4 for k in (0, 1, 2)])
+  images = np.repeat(images[..., np.newaxis], 3, axis=-1).astype(np.uint8)
+  rows = memory.quality(images, [codec_folder])
+
+  for kind, quality in (("WebP", 50), ("JPEG", 80)):
+    size = error = 0
+    for image in images:
+      file = io.BytesIO()
+      options = {"method": 6} if kind == "WebP" else {"optimize": True}
+      Image.fromarray(image).save(file, kind, quality=quality, **options)
+      size += file.tell() / 3
+      decoded = np.asarray(Image.open(file).convert("RGB")).astype(float)
+      error += 20 * np.log10(255 / np.sqrt(((decoded - image) ** 2).mean())) / 3
+    row = rows[f"{kind} quality {quality}"]
+    assert row["bytes"] == row["bytes_with_models"] == pytest.approx(size)
+    assert row["psnr"] == pytest.approx(error, rel=1e-4)
+
+  ours = rows[codec_folder]
+  models = sum(
+    (pathlib.Path(codec_folder) / name).stat().st_size
+    for name in ("vqvae.ibvq", "bitswap.ibbs")
+  )
+  assert ours["bytes_with_models"] - ours["bytes"] == pytest.approx(
+    models / 50_000
+  )
+  codec = load_image_codec(codec_folder)
+  back = codec.decode(*codec.encode(images)).numpy().astype(float)
+  errors = ((back - images) ** 2).mean(axis=(1, 2, 3))
+  want = (20 * np.log10(255 / np.sqrt(errors))).mean()
+  assert ours["psnr"] == pytest.approx(want, abs=0.01)
