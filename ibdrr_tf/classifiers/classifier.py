@@ -16,7 +16,6 @@ __all__ = [
   "grow_head",
   "linear_head",
   "plain",
-  "save_classifier",
 ]
 
 # Maps a batch (images, labels, ...) to the parts of the loss, by name, each
@@ -165,6 +164,7 @@ def grow_head(old: Classifier, new: Classifier) -> None:
 def plain(classifier: Classifier) -> tf.keras.Model:
   """A copy made of Keras' own layers only, in float32, on one device.
 
+  Once saved, `tf.keras.models.load_model` needs nothing of this package for it.
   Layers of this package say what they amount to after training, by `plain()`
   and `plain_weights()`.
   """
@@ -182,12 +182,3 @@ def plain(classifier: Classifier) -> tf.keras.Model:
     weights = layer.plain_weights() if is_ours else layer.get_weights()
     copy.get_layer(layer.name).set_weights(weights)
   return copy
-
-
-def save_classifier(classifier: Classifier, path: str) -> None:
-  """Saves the network, without its training state, in Keras' own format.
-
-  It is made of Keras' own layers only, so that `tf.keras.models.load_model`
-  needs nothing of this package.
-  """
-  plain(classifier).save(path)

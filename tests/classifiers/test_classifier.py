@@ -61,7 +61,7 @@ def test_growing_keeps_old_logits_exactly():
 
 def test_saved_classifier_loads_without_custom_objects(tmp_path):
   model = build()
-  classifiers.save_classifier(model, str(tmp_path / "c.keras"))
+  classifiers.plain(model).save(tmp_path / "c.keras")
   loaded = tf.keras.models.load_model(tmp_path / "c.keras")
   np.testing.assert_allclose(loaded(images()), model(images()), atol=1e-6)
 

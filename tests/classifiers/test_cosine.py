@@ -73,7 +73,7 @@ def test_saved_networks_load_without_this_package(tmp_path, adapting):
   for weight in model.weights:
     noise = generator.uniform(0.5, 1.5, weight.shape)
     weight.assign(noise.astype(np.float32))
-  classifiers.save_classifier(model, str(tmp_path / "c.keras"))
+  classifiers.plain(model).save(tmp_path / "c.keras")
   loaded = tf.keras.models.load_model(tmp_path / "c.keras")
   assert all(
     type(layer).__module__.startswith("keras.") for layer in loaded.layers
