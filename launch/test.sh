@@ -7,4 +7,5 @@ prepare_environment "[test]"
 cd "$root"
 .venv/bin/ruff format --check --quiet .
 .venv/bin/ruff check --quiet .
-exec .venv/bin/python -m pytest "$@"
+# Files are spread over the cores; what a file shares is made once.
+exec .venv/bin/python -m pytest --numprocesses=auto --dist=loadfile "$@"

@@ -23,7 +23,7 @@ def test_rows_are_about_the_images_given(codec_folder):
   assert [row["images"] for row in rows.values()] == [4, 12]
   assert rows["few"]["ratio_of_seconds_per_code"] == 1.0
   codec = load_image_codec(codec_folder)
-  chains = codec.codes.encode_chains(*codec.encode(images)).numpy()
+  chains = codec.codes.encode_chains(*codec.encode(images), 0).numpy()
   # 16 pixels a side are 2x2 codes of the top and 4x4 of the bottom.
   assert rows["all"]["bytes_per_code"] == sum(map(len, chains)) / (12 * 20)
   assert 0 <= rows["few"]["peak_megabytes"] <= rows["all"]["peak_megabytes"]

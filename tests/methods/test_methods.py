@@ -13,11 +13,13 @@ CLASSES, PER_CLASS = 6, 12
 
 
 def tiny_source():
-  """Classes of one colour each; pixel [0, 0, 1] tells images apart."""
+  """Classes of one red each, with noise; pixel [0, 0, 1] tells images apart."""
   labels = np.repeat(np.arange(CLASSES), PER_CLASS)
   images = np.zeros((len(labels), 8, 8, 3), np.uint8)
   images[..., 0] = (labels * 40)[:, None, None]
   images[:, 0, 0, 1] = np.arange(len(labels))
+  noise = np.random.default_rng(0).integers(0, 256, images.shape[:3])
+  images[..., 2] = noise
   split = in_memory(images, labels)
   names = tuple(f"class {number}" for number in range(CLASSES))
   return Source("tiny", names, split, split)
@@ -117,7 +119,7 @@ def test_herded_exemplars_are_those_of_the_current_network(make):
   )
   # Images that are equally close but for rounding are equally good.
   assert closeness[place] > closeness.max() - 1e-6
-  assert closeness.min() < closeness.max() - 1e-5
+  assert closeness.min() < closeness.max() - 1e-4
 
 
 def test_predictions_follow_the_order_of_the_examples(make):
