@@ -6,6 +6,32 @@ import subprocess
 import sys
 import time
 
+# Seconds of every stage: VQ-VAE, Bit-Swap, classifier, two phases of `ib_drr`.
+TINY_REPLAY = [
+  "--phases=1",
+  "--config.data.classes=4",
+  "--config.data.shapes_train=20",
+  "--config.data.shapes_test=5",
+  "--config.classifier.width=2",
+  "--config.classifier.epochs=2",
+  "--config.classifier.batch_size=16",
+  "--config.memory.exemplars_per_class=3",
+  "--config.vqvae.start_from=",
+  "--config.vqvae.bottom_depth=1",
+  "--config.vqvae.epochs=2",
+  "--config.vqvae.batch_size=16",
+  "--config.vqvae.channels=8",
+  "--config.vqvae.residual_channels=4",
+  "--config.vqvae.residual_blocks=1",
+  "--config.vqvae.codebook_size=16",
+  "--config.vqvae.embedding=4",
+  "--config.bitswap.epochs=2",
+  "--config.bitswap.fine_tune_epochs=1",
+  "--config.bitswap.latents=1",
+  "--config.bitswap.width=8",
+  "--config.bitswap.blocks=1",
+]
+
 
 def start(*arguments, **options):
   # A shell starts background jobs with Ctrl-C ignored, and children inherit it.

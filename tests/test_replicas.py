@@ -11,35 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import start, wait_for
+from processes import TINY_REPLAY, start, wait_for
 
 from ibdrr_tf.replay.memory import CodeMemory
 
-# All stages, as small as they get; several chains, so each worker has some.
 TINY = [
+  *TINY_REPLAY,
   "--distribute=multi_worker",
-  "--phases=1",
-  "--config.data.classes=4",
-  "--config.data.shapes_train=20",
-  "--config.data.shapes_test=5",
-  "--config.classifier.width=2",
-  "--config.classifier.epochs=2",
-  "--config.classifier.batch_size=20",
-  "--config.memory.exemplars_per_class=3",
-  "--config.vqvae.start_from=",
-  "--config.vqvae.bottom_depth=1",
-  "--config.vqvae.epochs=1",
-  "--config.vqvae.batch_size=20",
-  "--config.vqvae.channels=8",
-  "--config.vqvae.residual_channels=4",
-  "--config.vqvae.residual_blocks=1",
-  "--config.vqvae.codebook_size=16",
-  "--config.vqvae.embedding=4",
-  "--config.bitswap.epochs=1",
-  "--config.bitswap.latents=1",
-  "--config.bitswap.width=8",
-  "--config.bitswap.blocks=1",
+  # Several chains, so that each worker has some.
   "--config.bitswap.chain_images=16",
+  "--config.bitswap.epochs=1",
+  "--config.vqvae.epochs=1",
 ]
 
 
