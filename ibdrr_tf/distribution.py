@@ -29,11 +29,6 @@ __all__ = [
 
 STRATEGIES = ("auto", "none", "mirrored", "multi_worker")
 
-# Seconds after which waiting for another worker is given up. A process that
-# dies closes its connections, which is noticed at once; this is for machines
-# that vanish. It is longer than anything the chief does while others wait.
-_TIMEOUT = 600.0
-
 
 def make_strategy(name: str, cpu_devices: int = 0) -> tf.distribute.Strategy:
   """Makes the strategy under whose scope models are built.
@@ -63,7 +58,11 @@ def make_strategy(name: str, cpu_devices: int = 0) -> tf.distribute.Strategy:
       "choose another --distribute."
     )
   if name == "multi_worker" or (name == "auto" and len(cluster) > 1):
-    return _join_workers()
+    # Without a timeout of its own for collective operations, of which each
+    # would then hold a thread for as long. A worker that dies is noticed by its
+    # closed connections, a machine that vanishes by TensorFlow's checks of all
+    # workers every half minute.
+    return tf.distribute.MultiWorkerMirroredStrategy()
   gpus = tf.config.list_logical_devices("GPU")
   devices = gpus or tf.config.list_logical_devices("CPU")
   if name == "mirrored" or (name == "auto" and len(devices) > 1):
@@ -198,14 +197,6 @@ class Team:
 
 
 ALONE = Team(None)
-
-
-def _join_workers() -> tf.distribute.Strategy:
-  return tf.distribute.MultiWorkerMirroredStrategy(
-    communication_options=tf.distribute.experimental.CommunicationOptions(
-      timeout_seconds=_TIMEOUT
-    )
-  )
 
 
 def _read_cluster(text: str) -> list[tuple[str, int]]:
