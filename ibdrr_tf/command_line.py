@@ -61,16 +61,14 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
     command(sys.argv)
   except UserError as error:
     _say(f"error: {error}")
-    sys.exit(_USER_ERROR)
+    _leave(_USER_ERROR)
   except KeyboardInterrupt:
     _say(f"interrupted: {go_on}.")
-    sys.exit(128 + signal.SIGINT)
+    _leave(128 + signal.SIGINT)
   except Exception as error:
     if _is_lost_worker(error):
       _say(f"error: another worker is gone: start all of them again; {go_on}.")
-      # Threads of collective operations would wait for it at a regular exit.
-      sys.stdout.flush()
-      os._exit(_WORKER_LOST)
+      _leave(_WORKER_LOST)
     reason = _write_failure(error)
     if reason is None:
       raise
@@ -78,7 +76,7 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
       f"error: a file could not be written ({reason}): make room, then "
       f"{go_on}; or write to another folder."
     )
-    sys.exit(_USER_ERROR)
+    _leave(_USER_ERROR)
 
 
 def print_help(
@@ -206,7 +204,18 @@ def _say(sentence: str) -> None:
 
 def _terminate(go_on: str, *_) -> None:
   _say(f"terminated: {go_on}.")
-  sys.exit(128 + signal.SIGTERM)
+  _leave(128 + signal.SIGTERM)
+
+
+def _leave(code: int) -> None:
+  """Ends the process with an exit code."""
+  if "TF_CONFIG" in os.environ:
+    # At a regular exit, threads that talk to other workers would go on waiting.
+    # Files are written atomically, so there is nothing to clean up.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+  sys.exit(code)
 
 
 def _is_lost_worker(error: Exception) -> bool:

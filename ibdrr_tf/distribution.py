@@ -58,11 +58,7 @@ def make_strategy(name: str, cpu_devices: int = 0) -> tf.distribute.Strategy:
       "choose another --distribute."
     )
   if name == "multi_worker" or (name == "auto" and len(cluster) > 1):
-    # Without a timeout of its own for collective operations, of which each
-    # would then hold a thread for as long. A worker that dies is noticed by its
-    # closed connections, a machine that vanishes by TensorFlow's checks of all
-    # workers every half minute.
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    return _join_workers()
   gpus = tf.config.list_logical_devices("GPU")
   devices = gpus or tf.config.list_logical_devices("CPU")
   if name == "mirrored" or (name == "auto" and len(devices) > 1):
@@ -197,6 +193,21 @@ class Team:
 
 
 ALONE = Team(None)
+
+
+def _join_workers() -> tf.distribute.Strategy:
+  try:
+    # Without a timeout of its own for collective operations, of which each
+    # would then hold a thread for as long. A worker that dies is noticed by its
+    # closed connections, a machine that vanishes by TensorFlow's checks of all
+    # workers every half minute.
+    return tf.distribute.MultiWorkerMirroredStrategy()
+  except tf.errors.UnknownError as error:
+    raise UserError(
+      "this worker cannot listen at its address in TF_CONFIG, which may be in "
+      "use by another process: choose another port (IBDRR_PORT for "
+      "launch/multi_worker.sh)."
+    ) from error
 
 
 def _read_cluster(text: str) -> list[tuple[str, int]]:

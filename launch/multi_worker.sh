@@ -36,7 +36,16 @@ for ((i = workers - 1; i >= 0; i--)); do
   fi
   pids+=($!)
 done
-trap 'kill "${pids[@]}" 2>/dev/null || true' EXIT
+# A worker that waits for another one may not listen to the first signal.
+stop_workers() {
+  local i
+  for ((i = 0; i < 50; i++)); do
+    kill "${pids[@]}" 2>/dev/null || return 0
+    sleep 0.2
+  done
+  kill -9 "${pids[@]}" 2>/dev/null || true
+}
+trap stop_workers EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
