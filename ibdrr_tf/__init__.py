@@ -14,6 +14,6 @@ import os
 __version__ = "0.1.0"
 
 # TensorFlow 2.14 takes oneDNN's convolutions by itself only on CPUs with
-# AVX512-VNNI. Elsewhere, e.g. on AMD's before 2022, its own ones train a
-# ResNet-18 four times slower. Works only before TensorFlow is imported.
+# AVX512-VNNI. On an AMD EPYC without it, its own ones trained a ResNet-18 two
+# to four times slower. Works only before TensorFlow is imported.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
