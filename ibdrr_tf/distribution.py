@@ -71,7 +71,7 @@ def learning_rate_factor(
 ) -> float:
   """By what the learning rates of all stages are multiplied.
 
-  Batch sizes are those of the config, over all replicas, so results do not
+  Batch sizes are those of the config, over all replicas, so a step does not
   depend on how many there are. Who gives each replica a whole batch of work, by
   a larger batch size, may also want proportional rates (Goyal et al., 2017).
 
