@@ -238,18 +238,17 @@ class BitSwap:
   def _push_codes(self, messages, latent, planes, embedded):
     """Pushes all planes as one string, decision after decision."""
     model = self._model
-    context = model.start_context(latent, tf.shape(planes)[1:3])
+    features = model.features_of_known(latent, embedded)
+    tables = [model.decision_table(level) for level in range(len(model.trees))]
     indices, values = [], []
     chains = tf.shape(messages)[0]
     for k, level in enumerate(model.levels):
       codes = planes[..., k]
       nodes = tf.gather(model.nodes[level], codes)
-      odds = model.log_odds(model.features(context, k), level, nodes)
+      odds = tables[level].log_odds(features[k], nodes)
       indices.append(self._by_decision(_bernoulli(odds), chains))
       bits = tf.gather(model.bits[level], codes)
       values.append(self._by_decision(bits, chains))
-      if k < len(model.context):
-        context = model.add_context(context, k, embedded[k])
     strings = range_coder.encode(
       tf.concat(indices, axis=1), tf.concat(values, axis=1), self._lookup
     )
@@ -268,22 +267,33 @@ class BitSwap:
     handle = range_coder.start_decoding(strings, self._lookup)
     context = model.start_context(latent, grid)
     planes, embedded = [], []
-    chains = tf.shape(messages)[0]
+    tables = [model.decision_table(level) for level in range(len(model.trees))]
     for k, level in enumerate(model.levels):
       features = model.features(context, k)
-      node = tf.zeros(tf.shape(features)[:-1], tf.int32)
-      for _ in range(model.bits[level].shape[1]):
-        odds = model.log_odds(features, level, node[..., tf.newaxis])
-        index = tf.reshape(_bernoulli(odds), [chains, -1])
-        handle, bits = range_coder.decode_next(handle, index)
-        node = 2 * node + 1 + tf.reshape(bits, tf.shape(node))
-      leaf = node - (model.bits[level].shape[0] - 1)
+      handle, leaf = self._pull_leaves(handle, features, level, tables[level])
       codes = tf.gather(self._codes[level], leaf)
       planes.append(codes)
       embedded.append(model.embeddings[level](codes))
       if k < len(model.context):
         context = model.add_context(context, k, embedded[k])
     return tf.stack(planes, axis=-1), embedded, messages
+
+  def _pull_leaves(self, handle, features, level, table):
+    """Walks a plane's codes down their tree; gives the leaves, [n, h, w]."""
+    leaves, depth = self._model.bits[level].shape
+
+    def body(step, handle, node):
+      odds = table.log_odds(features, node[..., tf.newaxis])
+      index = tf.reshape(_bernoulli(odds), [tf.shape(handle)[0], -1])
+      handle, bits = range_coder.decode_next(handle, index)
+      return step + 1, handle, 2 * node + 1 + tf.reshape(bits, tf.shape(node))
+
+    root = tf.zeros(tf.shape(features)[:-1], tf.int32)
+    # A loop, because the steps written out would be most of the graph.
+    _, handle, node = tf.while_loop(
+      lambda step, *_: step < depth, body, [0, handle, root]
+    )
+    return handle, node - (leaves - 1)
 
 
 def _ramp() -> list[int]:

@@ -11,7 +11,9 @@ codebook (see `code_tree`). All networks are integer (see `integer`).
 
 from __future__ import annotations
 
+import collections
 import math
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +22,41 @@ from ibdrr_tf.codec import code_tree, integer, latents
 from ibdrr_tf.codec import planes as planes_module
 from ibdrr_tf.codec.integer import IntegerConv, IntegerTable, activate
 
-__all__ = ["BitSwapModel"]
+__all__ = ["BitSwapModel", "DecisionTable"]
+
+
+class DecisionTable(NamedTuple):
+  """The decisions of a codebook's tree, in integers.
+
+  Attributes:
+    weights: float32 [nodes, width].
+    biases: float32 [nodes].
+  """
+
+  weights: tf.Tensor
+  biases: tf.Tensor
+
+  def log_odds(self, features: tf.Tensor, nodes: tf.Tensor) -> tf.Tensor:
+    """Log-odds of decisions, in sixteenths, -127 .. 127.
+
+    Args:
+      features: [..., width].
+      nodes: int32 [..., m], decisions at each position.
+
+    Returns:
+      Integers, float32 [..., m].
+    """
+    weights = tf.gather(self.weights, nodes)
+    total = tf.reduce_sum(features[..., tf.newaxis, :] * weights, axis=-1)
+    return self.to_odds(total, nodes)
+
+  def to_odds(self, total: tf.Tensor, nodes: tf.Tensor) -> tf.Tensor:
+    """The same from products of features and weights, [..., m]."""
+    odds = integer.round_through(
+      (total + tf.gather(self.biases, nodes)) / integer.WEIGHT_UNIT
+    )
+    reach = float(latents.BERNOULLI_REACH)
+    return tf.clip_by_value(odds, -reach, reach)
 
 
 class BitSwapModel(tf.keras.Model):
@@ -114,6 +150,9 @@ class BitSwapModel(tf.keras.Model):
       IntegerConv(width, 1, gain=0.5, name=f"infer_codes_{k}")
       for k in range(planes)
     ]
+    for conv in self.infer_codes:
+      # They are never called one by one, which is when Keras builds layers.
+      conv.build(tf.TensorShape([None, None, None, config["embedding"]]))
     self.infer = [_head(width, channels, f"infer_{1}")]
     self.generate = []
     for number in range(1, config["latents"]):
@@ -162,8 +201,18 @@ class BitSwapModel(tf.keras.Model):
   def embed(self, planes: tf.Tensor) -> list[tf.Tensor]:
     """Codes, int32 [n, h, w, planes], as integer vectors, plane by plane."""
     return [
-      self.embeddings[level](planes[..., k])
-      for k, level in enumerate(self.levels)
+      embedded
+      for level, members in self._planes_by_level()
+      for embedded in tf.unstack(
+        self.embeddings[level](planes[..., members]), axis=3
+      )
+    ]
+
+  def _planes_by_level(self) -> list[tuple[int, slice]]:
+    """Which planes come from each codebook."""
+    return [
+      (level, slice(self.levels.index(level), self.levels.index(level) + count))
+      for level, count in sorted(collections.Counter(self.levels).items())
     ]
 
   def posterior(
@@ -171,9 +220,7 @@ class BitSwapModel(tf.keras.Model):
   ) -> latents.Distribution:
     """q(z_1 | codes) from embedded planes, or q(z_{number+1} | z_number)."""
     if number == 0:
-      total = tf.add_n(
-        [conv(e) for conv, e in zip(self.infer_codes, below, strict=True)]
-      )
+      total = integer.sum_of_all(self.infer_codes, below)
       hidden = _shrink(activate(total), self._config["latent_stride"])
       return _apply_head(self.infer[0], hidden)
     return _apply_head(self.infer[number], latents.to_activation(below))
@@ -200,51 +247,71 @@ class BitSwapModel(tf.keras.Model):
   def features(self, context: tf.Tensor, plane: int) -> tf.Tensor:
     """Features of a plane's decisions: activations [n, h, w, width]."""
     bias = self.plane_bias.integers()[plane] * integer.WEIGHT_UNIT
-    hidden = activate(context + bias)
+    return self._refine(context + bias)
+
+  def features_of_known(
+    self, latent: tf.Tensor, embedded: list[tf.Tensor]
+  ) -> tf.Tensor:
+    """Features of all planes, where all are known: [planes, n, h, w, width].
+
+    The planes pass the network as one batch. One after the other, as a decoder
+    must, they would make a graph that takes longer to build than to run.
+    """
+    start = self.start_context(latent, tf.shape(embedded[0])[1:3])
+    known = [
+      conv(e) for conv, e in zip(self.context, embedded[:-1], strict=True)
+    ]
+    contexts = tf.cumsum(tf.stack([start, *known]), axis=0)
+    biases = self.plane_bias.integers() * integer.WEIGHT_UNIT
+    contexts += biases[:, tf.newaxis, tf.newaxis, tf.newaxis]
+    shape = tf.shape(contexts)
+    batch = tf.reshape(contexts, [-1, shape[2], shape[3], contexts.shape[-1]])
+    return tf.reshape(self._refine(batch), shape)
+
+  def _refine(self, total: tf.Tensor) -> tf.Tensor:
+    """Residual blocks over sums [n, h, w, width]."""
+    hidden = activate(total)
     for first, second in self.blocks:
       inner = activate(first(hidden))
       hidden = activate(second(inner) + hidden * integer.WEIGHT_UNIT)
     return hidden
 
-  def log_odds(
-    self, features: tf.Tensor, level: int, nodes: tf.Tensor
-  ) -> tf.Tensor:
-    """Log-odds of decisions, in sixteenths, -127 .. 127.
-
-    Args:
-      features: [n, h, w, width].
-      level: the codebook.
-      nodes: int32 [n, h, w, m], decisions at each position.
-
-    Returns:
-      Integers, float32 [n, h, w, m].
-    """
-    weights = tf.gather(self.decisions[level].integers(), nodes)
-    total = tf.reduce_sum(features[..., tf.newaxis, :] * weights, axis=-1)
-    return self._to_odds(total, level, nodes)
-
-  def _to_odds(
-    self, total: tf.Tensor, level: int, nodes: tf.Tensor
-  ) -> tf.Tensor:
-    bias = self.decision_bias[level].integers()[:, 0] * integer.WEIGHT_UNIT
-    odds = integer.round_through(
-      (total + tf.gather(bias, nodes)) / integer.WEIGHT_UNIT
+  def decision_table(self, level: int) -> DecisionTable:
+    """The decisions of a codebook's tree."""
+    return DecisionTable(
+      self.decisions[level].integers(),
+      self.decision_bias[level].integers()[:, 0] * integer.WEIGHT_UNIT,
     )
-    reach = float(latents.BERNOULLI_REACH)
-    return tf.clip_by_value(odds, -reach, reach)
 
   def _code_bits(
     self, features: tf.Tensor, level: int, codes: tf.Tensor
   ) -> tf.Tensor:
-    """-log2 p of a plane's codes, [n, h, w]; all nodes by one product."""
-    weights = self.decisions[level].integers()
-    totals = tf.matmul(features, weights, transpose_b=True)
+    """-log2 p of codes, int32 [m], with features [m, width]: float32 [m]."""
+    table = self.decision_table(level)
+    # All nodes by one product, of which each code takes its own.
+    totals = tf.matmul(features, table.weights, transpose_b=True)
     nodes = tf.gather(self.nodes[level], codes)
-    total = tf.gather(totals, nodes, batch_dims=3)
-    odds = self._to_odds(total, level, nodes) / 16.0
+    total = tf.gather(totals, nodes, batch_dims=1)
+    odds = table.to_odds(total, nodes) / 16.0
     bits = tf.cast(tf.gather(self.bits[level], codes), tf.float32)
     loss = tf.nn.sigmoid_cross_entropy_with_logits(bits, odds)
     return tf.reduce_sum(loss, axis=-1) / math.log(2.0)
+
+  def _all_code_bits(self, features: tf.Tensor, planes: tf.Tensor) -> tf.Tensor:
+    """-log2 p of all codes of each image, [n]; planes [n, h, w, planes]."""
+    width = features.shape[-1]
+    bits = 0.0
+    for level, members in self._planes_by_level():
+      codes = tf.transpose(planes[..., members], [3, 0, 1, 2])
+      of_codes = self._code_bits(
+        tf.reshape(features[members], [-1, width]),
+        level,
+        tf.reshape(codes, [-1]),
+      )
+      bits += tf.reduce_sum(
+        tf.reshape(of_codes, tf.shape(codes)), axis=[0, 2, 3]
+      )
+    return bits
 
   def elbo_bits(
     self,
@@ -286,14 +353,8 @@ class BitSwapModel(tf.keras.Model):
       )
       latent_bits -= latents.log2_mass(p, latent)
     latent_bits = tf.reduce_sum(latent_bits, axis=[1, 2, 3])
-    context = self.start_context(drawn[0], tf.shape(planes)[1:3])
-    code_bits = 0.0
-    for k, level in enumerate(self.levels):
-      features = self.features(context, k)
-      code_bits += self._code_bits(features, level, planes[..., k])
-      if k < len(self.context):
-        context = self.add_context(context, k, embedded[k])
-    return latent_bits + tf.reduce_sum(code_bits, axis=[1, 2]), latent_bits
+    features = self.features_of_known(drawn[0], embedded)
+    return latent_bits + self._all_code_bits(features, planes), latent_bits
 
   def compile(self, optimizer=None, latent_warmup: int = 0, **kwargs) -> None:
     """As Keras' own.

@@ -10,6 +10,8 @@ a sum for sum / 2048. The same code runs in training: variables are real, they
 are rounded on the way in, and gradients pass through the rounding.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
@@ -22,6 +24,7 @@ __all__ = [
   "IntegerTable",
   "activate",
   "round_through",
+  "sum_of_all",
 ]
 
 ACTIVATION_UNIT = 16.0
@@ -43,6 +46,10 @@ def activate(total: tf.Tensor) -> tf.Tensor:
   """A sum to an activation: divided, rounded and cut to 0 .. 127."""
   scaled = round_through(total / WEIGHT_UNIT)
   return tf.clip_by_value(scaled, 0.0, ACTIVATION_MAX)
+
+
+def _whole(weights: tf.Tensor, unit: float) -> tf.Tensor:
+  return round_through(tf.clip_by_value(weights * unit, -127.0, 127.0))
 
 
 class IntegerConv(tf.keras.layers.Layer):
@@ -72,6 +79,7 @@ class IntegerConv(tf.keras.layers.Layer):
     self.bias = self.add_weight(
       name="bias", shape=[self.filters], initializer="zeros"
     )
+    super().build(input_shape)
 
   def call(self, inputs: tf.Tensor) -> tf.Tensor:
     """Integers [n, h, w, channels] to sums [n, h, w, filters]."""
@@ -80,8 +88,7 @@ class IntegerConv(tf.keras.layers.Layer):
 
   def integers(self) -> tuple[tf.Tensor, tf.Tensor]:
     """The kernel, -127 .. 127, and the bias, as whole numbers."""
-    kernel = tf.clip_by_value(self.kernel * WEIGHT_UNIT, -127.0, 127.0)
-    return round_through(kernel), round_through(self.bias * SUM_UNIT)
+    return _whole(self.kernel, WEIGHT_UNIT), round_through(self.bias * SUM_UNIT)
 
   def check_exact(self) -> None:
     """Refuses weights whose sums could leave the exact range."""
@@ -92,6 +99,17 @@ class IntegerConv(tf.keras.layers.Layer):
         f"the sums of {self.name} can reach {largest.max():.0f}, more than "
         f"float32 holds exactly: train with fewer channels."
       )
+
+
+def sum_of_all(
+  convs: Sequence[IntegerConv], inputs: Sequence[tf.Tensor]
+) -> tf.Tensor:
+  """The sum of convolutions, each of its own input, as one of all channels."""
+  kernels, biases = zip(*(conv.integers() for conv in convs), strict=True)
+  total = tf.nn.conv2d(
+    tf.concat(inputs, axis=-1), tf.concat(kernels, axis=2), 1, "SAME"
+  )
+  return total + tf.add_n(biases)
 
 
 class IntegerTable(tf.keras.layers.Layer):
@@ -122,9 +140,7 @@ class IntegerTable(tf.keras.layers.Layer):
 
   def integers(self) -> tf.Tensor:
     """All rows, as whole numbers [symbols, channels]."""
-    return round_through(
-      tf.clip_by_value(self.table * self.unit, -127.0, 127.0)
-    )
+    return _whole(self.table, self.unit)
 
   def call(self, symbols: tf.Tensor) -> tf.Tensor:
     """Looks symbols up: int32 [...] to [..., channels]."""

@@ -290,7 +290,9 @@ class Method(abc.ABC):
       classifier.compile(
         self.optimizer(phase, steps),
         tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+        # Not by its name: Keras would make its variables within the first
+        # step, and so build the graph of that step twice.
+        metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
         **options,
       )
     self.initialize(classifier)

@@ -34,7 +34,7 @@ def make(batch, learning_rate=0.1, **options):
   classifier.compile(
     tf.keras.optimizers.SGD(learning_rate),
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    metrics=["accuracy"],
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
     prepare=lambda _: Batch(*map(tf.constant, batch)),
     **options,
   )

