@@ -71,6 +71,12 @@ class RawReplay(Method):
       labels,
     )
 
+  def nearest_means(self, examples: stream.Examples) -> np.ndarray:
+    """Which class' exemplars lie nearest to each example: int64 [n]."""
+    phase = self.scenario.boundaries.index(self.classifier.classes)
+    means = self.exemplar_means(phase)
+    return np.argmax(self.features(examples) @ means.T, axis=1)
+
   @functools.cached_property
   def exemplars_per_class(self) -> int:
     """How many exemplars each class has, by number or by byte budget."""
