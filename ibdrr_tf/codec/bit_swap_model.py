@@ -13,50 +13,16 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import code_tree, integer, latents
+from ibdrr_tf.codec import code_tree, integer, latents, noise
 from ibdrr_tf.codec import planes as planes_module
+from ibdrr_tf.codec.decisions import DecisionTable
 from ibdrr_tf.codec.integer import IntegerConv, IntegerTable, activate
 
-__all__ = ["BitSwapModel", "DecisionTable"]
-
-
-class DecisionTable(NamedTuple):
-  """The decisions of a codebook's tree, in integers.
-
-  Attributes:
-    weights: float32 [nodes, width].
-    biases: float32 [nodes].
-  """
-
-  weights: tf.Tensor
-  biases: tf.Tensor
-
-  def log_odds(self, features: tf.Tensor, nodes: tf.Tensor) -> tf.Tensor:
-    """Log-odds of decisions, in sixteenths, -127 .. 127.
-
-    Args:
-      features: [..., width].
-      nodes: int32 [..., m], decisions at each position.
-
-    Returns:
-      Integers, float32 [..., m].
-    """
-    weights = tf.gather(self.weights, nodes)
-    total = tf.reduce_sum(features[..., tf.newaxis, :] * weights, axis=-1)
-    return self.to_odds(total, nodes)
-
-  def to_odds(self, total: tf.Tensor, nodes: tf.Tensor) -> tf.Tensor:
-    """The same from products of features and weights, [..., m]."""
-    odds = integer.round_through(
-      (total + tf.gather(self.biases, nodes)) / integer.WEIGHT_UNIT
-    )
-    reach = float(latents.BERNOULLI_REACH)
-    return tf.clip_by_value(odds, -reach, reach)
+__all__ = ["BitSwapModel"]
 
 
 class BitSwapModel(tf.keras.Model):
@@ -341,7 +307,7 @@ class BitSwapModel(tf.keras.Model):
     for number in range(self.latents):
       q = self.posterior(number, below)
       seed = tf.random.experimental.stateless_fold_in(seed, number)
-      below = latents.draw(q, _uniform(tf.shape(q.location), seed, *place))
+      below = latents.draw(q, noise.uniform(tf.shape(q.location), seed, *place))
       latent_bits += latents.log2_mass(q, below)
       drawn.append(below)
     for number, latent in enumerate(drawn):
@@ -388,7 +354,7 @@ class BitSwapModel(tf.keras.Model):
   def train_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
     """One step of `fit` on planes, int32 [n, h, w, planes]."""
     seed = tf.stack([tf.constant(self._config["seed"], tf.int64), self.step])
-    first, total = _place_of(tf.shape(data)[:1])
+    first, total = noise.place_of(tf.shape(data)[:1])
     with tf.GradientTape() as tape:
       # The mean is over the images of all replicas, whose gradients Keras sums.
       loss = self._step(data, seed, (first, total)) / tf.cast(total, tf.float32)
@@ -401,37 +367,6 @@ class BitSwapModel(tf.keras.Model):
     """One step of `evaluate`."""
     self._step(data, tf.constant([0, -1], tf.int64))
     return {metric.name: metric.result() for metric in self.metrics}
-
-
-def _place_of(size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """Where this replica's images are in the batch, and how many that has.
-
-  Args:
-    size: how many this replica has, int32 [1].
-  """
-  context = tf.distribute.get_replica_context()
-  if context.num_replicas_in_sync == 1:
-    return tf.constant(0), size[0]
-  sizes = context.all_gather(size, axis=0)
-  before = tf.range(tf.size(sizes)) < context.replica_id_in_sync_group
-  return tf.reduce_sum(tf.boolean_mask(sizes, before)), tf.reduce_sum(sizes)
-
-
-def _uniform(
-  shape: tf.Tensor, seed: tf.Tensor, first: tf.Tensor, total: tf.Tensor
-) -> tf.Tensor:
-  """Random numbers in (0, 1): some images' part of a batch.
-
-  Args:
-    shape: int32, that of the result; the first axis is images.
-    seed: int64 [2].
-    first: where they begin in the batch.
-    total: number of images of the batch.
-  """
-  drawn = tf.random.stateless_uniform(
-    tf.concat([[total], shape[1:]], axis=0), seed, 1e-6, 1.0 - 1e-6
-  )
-  return drawn[first : first + shape[0]]
 
 
 def _shrink(hidden: tf.Tensor, stride: int) -> tf.Tensor:

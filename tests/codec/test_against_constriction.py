@@ -13,7 +13,8 @@ from ibdrr_tf.codec import code_tree, latents
 from ibdrr_tf.codec.bit_swap import BitSwap
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 
-CODES, GROUP = 16, 50
+# Groups so large that it hardly counts what the ends of strings cost.
+CODES, GROUP = 16, 200
 models = constriction.stream.model
 
 
@@ -170,6 +171,4 @@ def test_an_independent_stack_coder_needs_as_many_bits(model):
   coder = BitSwap(model)
   messages, seed = coder.encode(planes[np.newaxis], GROUP)
   ours = 8 * int(tf.strings.length(messages)[0] - seed[0])
-  # Where each string ends costs us some, the more the smaller a group is: 1 to
-  # 4 % here, by the weights.
-  assert ours == pytest.approx(bits[-1], rel=0.05)
+  assert ours == pytest.approx(bits[-1], rel=0.02)

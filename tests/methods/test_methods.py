@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from ibdrr_tf import config as configs
+from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.data.scenario import make_scenario
 from ibdrr_tf.data.source import Source, in_memory
 from ibdrr_tf.methods import METHODS
@@ -67,6 +68,20 @@ def test_upper_bound_sees_everything_from_scratch(make):
     "raw_exemplars": 4 * PER_CLASS * 8 * 8 * 3,
     "images": 4 * PER_CLASS,
   }
+
+
+def test_the_graph_of_a_step_is_built_once(make):
+  built = []
+
+  class Counted(classifiers.Classifier):
+    def train_step(self, data):
+      built.append(1)
+      return super().train_step(data)
+
+  method = make("upper_bound")
+  method.classifier_class = Counted
+  method.learn(0)
+  assert len(built) == 1
 
 
 def test_finetune_sees_new_classes_only_and_keeps_nothing(make):
