@@ -13,7 +13,7 @@ from ibdrr_tf.data.stream import Share
 from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
 
-__all__ = ["Fit", "cosine_adam", "fit", "restore_finished"]
+__all__ = ["CosineRate", "Fit", "adam", "fit", "restore_finished"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,33 +100,54 @@ def restore_finished(model: tf.keras.Model, job: Fit) -> float:
   return state.seconds
 
 
-def cosine_adam(
-  rate: float,
-  *,
-  steps: int,
-  warmup: int,
-  final_share: float,
-  clip_norm: float,
-) -> tf.keras.optimizers.Adam:
-  """Adam whose rate rises, then falls along a cosine.
+class CosineRate(tf.keras.optimizers.schedules.CosineDecay):
+  """A rate that rises, then falls along a cosine.
+
+  Its numbers are variables: a graph that was built for one training can serve
+  another, of other length.
 
   Args:
-    rate: the highest.
-    steps: all steps of the training.
-    warmup: steps of the rise, at most a tenth of all.
     final_share: of the highest rate, at the end.
+  """
+
+  def __init__(self, final_share: float):
+    decay, warmup, highest = (
+      tf.Variable(0.0, trainable=False) for _ in range(3)
+    )
+    super().__init__(
+      0.0,
+      decay,
+      alpha=final_share,
+      warmup_target=highest,
+      warmup_steps=warmup,
+    )
+
+  def set(self, rate: float, *, steps: int, warmup: int) -> None:
+    """Says what training to expect.
+
+    Args:
+      rate: the highest.
+      steps: all steps of the training.
+      warmup: steps of the rise, at most a tenth of all.
+    """
+    warmup = min(warmup, steps // 10)
+    self.warmup_target.assign(rate)
+    self.decay_steps.assign(steps - warmup)
+    self.warmup_steps.assign(warmup)
+
+
+def adam(
+  rate: tf.keras.optimizers.schedules.LearningRateSchedule | float,
+  clip_norm: float,
+) -> tf.keras.optimizers.Adam:
+  """Adam.
+
+  Args:
+    rate: of learning.
     clip_norm: of the whole gradient; 0 does not clip.
   """
-  warmup = min(warmup, steps // 10)
-  schedule = tf.keras.optimizers.schedules.CosineDecay(
-    0.0,
-    steps - warmup,
-    alpha=final_share,
-    warmup_target=rate,
-    warmup_steps=warmup,
-  )
   return tf.keras.optimizers.Adam(
-    schedule, global_clipnorm=clip_norm or None, jit_compile=False
+    rate, global_clipnorm=clip_norm or None, jit_compile=False
   )
 
 

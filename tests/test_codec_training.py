@@ -10,9 +10,9 @@ from PIL import Image
 from ibdrr_tf import codec_training, training
 from ibdrr_tf import config as configs
 from ibdrr_tf.bench.__main__ import main as bench
+from ibdrr_tf.codec import bit_swap_file
 from ibdrr_tf.codec.__main__ import main as codec
 from ibdrr_tf.codec.image_codec import load_image_codec
-from ibdrr_tf.codec.planes import to_planes
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import load_data
 from ibdrr_tf.errors import UserError
@@ -125,24 +125,43 @@ def test_bit_swap_is_tuned_on_and_stops_when_flat(trained, tmp_path):
     np.zeros(64, np.int32),
   )
   strategy = tf.distribute.get_strategy()
-  first = codec_training.train_bit_swap(
-    config, vqvae, codes, tmp_path, strategy
-  )
+  trainer = codec_training.BitSwapTrainer(config, vqvae, tmp_path, strategy)
+  first = trainer.train(codes)
+  planes = codes.planes()
+  before = float(tf.reduce_mean(first.elbo_bits(planes)[0]))
   # At this rate nothing falls, so it ended long before 50 epochs.
   (state,) = (tmp_path / "checkpoints" / "bitswap-000").glob("*.index")
   assert int(state.stem.split("-")[1]) < 50
   config.bitswap.fine_tune_rate = 1e-2
-  tuned = codec_training.train_bit_swap(
-    config, vqvae, codes, tmp_path, strategy, phase=1, start=first
-  )
-  planes = to_planes(
-    tf.constant(codes.top, tf.int32), tf.constant(codes.bottom, tf.int32)
-  )
-  before, after = (
-    float(tf.reduce_mean(model.elbo_bits(planes)[0]))
-    for model in (first, tuned)
-  )
+  tuned = trainer.train(codes, phase=1, start=first)
+  after = float(tf.reduce_mean(tuned.elbo_bits(planes)[0]))
   assert after < before
+
+
+def test_a_used_trainer_tunes_as_a_new_one_does(trained, tmp_path):
+  config = tiny_config()
+  config.bitswap.update(width=8, embedding=4, batch_size=16, epochs=2)
+  vqvae = codec_training.load_vqvae(trained)
+  generator = np.random.default_rng(0)
+
+  def codes(count):
+    levels = (generator.integers(0, 16, (count, n, n, 1)) for n in (2, 4))
+    return Codes(*levels, np.zeros(count, np.int32))
+
+  def trainer(folder):
+    return codec_training.BitSwapTrainer(
+      config, vqvae, tmp_path / folder, tf.distribute.get_strategy()
+    )
+
+  used, more = trainer("used"), codes(60)
+  stored = bit_swap_file.to_bytes(used.train(codes(40)))
+  tuned = [
+    one.train(more, phase=1, start=bit_swap_file.from_bytes(stored))
+    for one in (used, trainer("new"))
+  ]
+  assert bit_swap_file.to_bytes(tuned[0]) == bit_swap_file.to_bytes(tuned[1])
+  assert bit_swap_file.to_bytes(tuned[0]) != stored
+  assert tuned[0].train_function.experimental_get_tracing_count() == 1
 
 
 def test_only_base_classes_are_seen(tmp_path, monkeypatch):

@@ -79,9 +79,9 @@ def measure(
       "VQ-VAE": lambda folder: codec_training.train_vqvae(
         config, source, scenario, folder, strategy
       ),
-      "Bit-Swap": lambda folder: codec_training.train_bit_swap(
-        config, codec.vqvae, codec.encode(base), folder, strategy
-      ),
+      "Bit-Swap": lambda folder: codec_training.BitSwapTrainer(
+        config, codec.vqvae, folder, strategy
+      ).train(codec.encode(base)),
     }
     for name in methods:
       kind = all_methods.METHODS[name]

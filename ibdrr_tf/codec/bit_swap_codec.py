@@ -8,7 +8,7 @@ from ibdrr_tf.codec.bit_swap import BitSwap
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
 
-__all__ = ["BitSwapCodec", "codec_of"]
+__all__ = ["BitSwapCodec", "are_alike", "codec_of"]
 
 
 def codec_of(data: bytes, **options: int) -> CodeCodec:
@@ -39,7 +39,7 @@ class BitSwapCodec:
     """The codec of a stored model; what was loaded before is gone."""
     model = bit_swap_file.from_bytes(data)
     fingerprint = model_file.fingerprint(data)
-    if self._model is not None and _are_alike(model, self._model):
+    if self._model is not None and are_alike(model, self._model):
       self._model.set_weights(model.get_weights())
       self._fingerprint.assign(fingerprint)
       return self._codec
@@ -57,7 +57,7 @@ class BitSwapCodec:
     return self._codec
 
 
-def _are_alike(one: BitSwapModel, other: BitSwapModel) -> bool:
+def are_alike(one: BitSwapModel, other: BitSwapModel) -> bool:
   """Whether two models differ in nothing but weights."""
   shapes = [model.get_config() | {"seed": 0} for model in (one, other)]
   return shapes[0] == shapes[1] and all(

@@ -80,8 +80,10 @@ class BitSwapModel(tf.keras.Model):
     self._make_layers(self._config)
     self.bits_metric = tf.keras.metrics.Mean(name="bits_per_code")
     self.latent_metric = tf.keras.metrics.Mean(name="latent_bits")
+    # Variables, so that one graph serves several trainings; see `restart`.
     self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    self._warmup_steps = 0
+    self.noise_seed = tf.Variable(seed, dtype=tf.int64, trainable=False)
+    self.latent_warmup = tf.Variable(0.0, trainable=False)
     self.elbo_bits(tf.zeros([1, 2, 2, len(self.levels)], tf.int32))
 
   def _make_layers(self, config: dict) -> None:
@@ -322,18 +324,18 @@ class BitSwapModel(tf.keras.Model):
     features = self.features_of_known(drawn[0], embedded)
     return latent_bits + self._all_code_bits(features, planes), latent_bits
 
-  def compile(self, optimizer=None, latent_warmup: int = 0, **kwargs) -> None:
-    """As Keras' own.
+  def restart(self, seed: int, latent_warmup: int = 0) -> None:
+    """Begins a training; the weights stay as they are.
 
     Args:
-      optimizer: of the training.
+      seed: of its noise.
       latent_warmup: steps during which the price of the latents rises from
         nothing to what they cost, so that they are put to use before the codes
         have learned to do without them.
-      **kwargs: of Keras.
     """
-    super().compile(optimizer or "rmsprop", **kwargs)
-    self._warmup_steps = latent_warmup
+    self.step.assign(0)
+    self.noise_seed.assign(seed)
+    self.latent_warmup.assign(latent_warmup)
 
   def _step(
     self,
@@ -346,14 +348,14 @@ class BitSwapModel(tf.keras.Model):
     codes = tf.cast(tf.size(planes[0]), tf.float32)
     self.bits_metric.update_state(bits / codes)
     self.latent_metric.update_state(latent_bits / codes)
-    price = tf.cast(self.step + 1, tf.float32) / (self._warmup_steps + 1.0)
+    price = tf.cast(self.step + 1, tf.float32) / (self.latent_warmup + 1.0)
     spared = tf.maximum(1.0 - price, 0.0) * latent_bits
     return tf.reduce_sum(bits - spared) / codes
 
   @tf.autograph.experimental.do_not_convert  # It would only take longer.
   def train_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
     """One step of `fit` on planes, int32 [n, h, w, planes]."""
-    seed = tf.stack([tf.constant(self._config["seed"], tf.int64), self.step])
+    seed = tf.stack([self.noise_seed, self.step])
     first, total = noise.place_of(tf.shape(data)[:1])
     with tf.GradientTape() as tape:
       # The mean is over the images of all replicas, whose gradients Keras sums.

@@ -3,10 +3,10 @@
 from ibdrr_tf.codec_training.lossless import (
   BITSWAP_FILE,
   STATIC_FILE,
+  BitSwapTrainer,
   load_code_codec,
   store_bit_swap,
   store_static,
-  train_bit_swap,
 )
 from ibdrr_tf.codec_training.lossy import (
   VQVAE_FILE,
@@ -22,6 +22,7 @@ __all__ = [
   "BITSWAP_FILE",
   "STATIC_FILE",
   "VQVAE_FILE",
+  "BitSwapTrainer",
   "draw_reconstructions",
   "evaluate_vqvae",
   "export_codec",
@@ -31,6 +32,5 @@ __all__ = [
   "store_bit_swap",
   "store_static",
   "store_vqvae",
-  "train_bit_swap",
   "train_vqvae",
 ]

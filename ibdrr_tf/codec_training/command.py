@@ -111,9 +111,8 @@ def _train(
   team.say(f"before rounding, {last} classes: {before['psnr']:.2f} dB")
   codes = encode_examples(model, base)
   started = time.perf_counter()
-  bit_swap = codec_training.train_bit_swap(
-    config, model, codes, folder, strategy
-  )
+  trainer = codec_training.BitSwapTrainer(config, model, folder, strategy)
+  bit_swap = trainer.train(codes)
   codec_training.store_bit_swap(bit_swap, folder, team)
   codec_training.store_static(model, codes, folder, team)
   team.say(_stored(folder / codec_training.BITSWAP_FILE, started))

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ibdrr_tf import files, training
 from ibdrr_tf.codec import bit_swap_file, code_tree, static
-from ibdrr_tf.codec.bit_swap_codec import codec_of
+from ibdrr_tf.codec.bit_swap_codec import are_alike, codec_of
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
 from ibdrr_tf.codec.pretrained import BITSWAP_FILE, STATIC_FILE
@@ -21,10 +21,10 @@ from ibdrr_tf.replay.memory import Codes
 __all__ = [
   "BITSWAP_FILE",
   "STATIC_FILE",
+  "BitSwapTrainer",
   "load_code_codec",
   "store_bit_swap",
   "store_static",
-  "train_bit_swap",
 ]
 
 _BITSWAP_STREAM = 1 << 21
@@ -33,70 +33,100 @@ _BATCH = 250
 _HELD_OUT = 20
 
 
-def train_bit_swap(
-  config: ml_collections.ConfigDict,
-  vqvae: HierarchicalVQVAE,
-  codes: Codes,
-  folder: pathlib.Path,
-  strategy: tf.distribute.Strategy,
-  *,
-  phase: int = 0,
-  start: BitSwapModel | None = None,
-) -> BitSwapModel:
-  """Trains a model on codes until the loss on held-out ones falls no more.
+class BitSwapTrainer:
+  """Trains models on codes, phase after phase.
+
+  Building the graph of a step takes longer than fine-tuning on a few thousand
+  images, so a model that keeps its shape is trained in the graph of the last.
 
   Args:
     config: `config.bitswap` is the recipe.
     vqvae: its codebooks give the trees.
-    codes: what to learn.
     folder: gets traces in `checkpoints/` and `tensorboard/`.
-    strategy: the model is made within its scope.
-    phase: of the run; each has its own traces and batches.
-    start: a model to fine-tune, as it is, whatever the recipe's shape; None
-      trains a new one. Phases after the base phase have `fine_tune_epochs`.
-
-  Returns:
-    The model; `store_bit_swap` makes a codec's of it.
+    strategy: models are made within its scope.
   """
-  recipe = config.bitswap
-  planes = codes.planes()
-  held_out = _hold_out(len(planes))
-  learned = planes[~held_out] if len(planes) > 1 else planes
-  learned = _Planes(learned.astype(np.int16))
-  epochs = recipe.fine_tune_epochs if phase else recipe.epochs
-  replicas = strategy.num_replicas_in_sync
-  steps = learned.steps(recipe.batch_size, replicas)
-  tf.keras.utils.set_random_seed(config.seed + phase)
-  rate = recipe.fine_tune_rate if start else recipe.learning_rate
-  with strategy.scope():
-    model = _build(recipe, vqvae, config.seed + phase, start)
-    model.compile(
-      training.cosine_adam(
-        rate * learning_rate_factor(config, strategy),
-        steps=epochs * steps,
-        warmup=100,
-        final_share=0.01,
-        clip_norm=1.0,
-      ),
-      # A model that is fine-tuned has its latents in use, or never will.
-      latent_warmup=0 if start else round(recipe.latent_warmup * steps),
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    vqvae: HierarchicalVQVAE,
+    folder: pathlib.Path,
+    strategy: tf.distribute.Strategy,
+  ):
+    self._config = config
+    self._vqvae = vqvae
+    self._folder = folder
+    self._strategy = strategy
+    self._model: BitSwapModel | None = None
+
+  def train(
+    self, codes: Codes, *, phase: int = 0, start: BitSwapModel | None = None
+  ) -> BitSwapModel:
+    """Trains until the loss on held-out codes falls no more.
+
+    Args:
+      codes: what to learn.
+      phase: of the run; each has its own traces and batches. Those after the
+        base phase have `fine_tune_epochs`.
+      start: a model to fine-tune, as it is, whatever the recipe's shape; None
+        trains a new one.
+
+    Returns:
+      The model; `store_bit_swap` makes a codec's of it. The next training may
+      change it.
+    """
+    config, recipe = self._config, self._config.bitswap
+    planes = codes.planes()
+    held_out = _hold_out(len(planes))
+    learned = planes[~held_out] if len(planes) > 1 else planes
+    learned = _Planes(learned.astype(np.int16))
+    epochs = recipe.fine_tune_epochs if phase else recipe.epochs
+    steps = learned.steps(
+      recipe.batch_size, self._strategy.num_replicas_in_sync
     )
-  seed = stream.fold_in(config.seed, _BITSWAP_STREAM, phase)
-  training.fit(
-    model,
-    training.Fit(
-      epochs=epochs,
-      steps_per_epoch=steps,
-      batches=lambda chosen, share: learned.batches(
-        recipe.batch_size, chosen, seed, share
+    tf.keras.utils.set_random_seed(config.seed + phase)
+    model = self._prepared(start)
+    # A model that is fine-tuned has its latents in use, or never will.
+    warmup = 0 if start else round(recipe.latent_warmup * steps)
+    model.restart(config.seed + phase, warmup)
+    rate = recipe.fine_tune_rate if start else recipe.learning_rate
+    self._rate.set(
+      rate * learning_rate_factor(config, self._strategy),
+      steps=epochs * steps,
+      warmup=100,
+    )
+    seed = stream.fold_in(config.seed, _BITSWAP_STREAM, phase)
+    training.fit(
+      model,
+      training.Fit(
+        epochs=epochs,
+        steps_per_epoch=steps,
+        batches=lambda chosen, share: learned.batches(
+          recipe.batch_size, chosen, seed, share
+        ),
+        checkpoints=self._folder / "checkpoints" / f"bitswap-{phase:03d}",
+        tensorboard=self._folder / "tensorboard" / f"bitswap-{phase:03d}",
+        title=f"Bit-Swap, phase {phase}",
       ),
-      checkpoints=folder / "checkpoints" / f"bitswap-{phase:03d}",
-      tensorboard=folder / "tensorboard" / f"bitswap-{phase:03d}",
-      title=f"Bit-Swap, phase {phase}",
-    ),
-    [_StopWhenFlat(model, planes[held_out], recipe.patience)],
-  )
-  return model
+      [_StopWhenFlat(model, planes[held_out], recipe.patience)],
+    )
+    return model
+
+  def _prepared(self, start: BitSwapModel | None) -> BitSwapModel:
+    """A compiled model: a new one, or a copy of the one to fine-tune."""
+    if start and self._model and are_alike(start, self._model):
+      _copy_weights(start, self._model)
+      for variable in self._model.optimizer.variables:
+        variable.assign(tf.zeros_like(variable))
+      return self._model
+    with self._strategy.scope():
+      model = _build(
+        self._config.bitswap, self._vqvae, self._config.seed, start
+      )
+      self._rate = training.CosineRate(final_share=0.01)
+      model.compile(training.adam(self._rate, clip_norm=1.0))
+    self._model = model
+    return model
 
 
 def store_bit_swap(
@@ -222,12 +252,7 @@ def _build(
   """A new model for the codebooks, or a copy of one to fine-tune."""
   if start:
     model = BitSwapModel(start.trees, **(start.get_config() | {"seed": seed}))
-    # Training leaves other variables in a model, which are not its weights.
-    pairs = zip(
-      model.trainable_variables, start.trainable_variables, strict=True
-    )
-    for mine, theirs in pairs:
-      mine.assign(theirs)
+    _copy_weights(start, model)
     return model
   shape = vqvae.get_config()
   books = [book.numpy() for q in vqvae.quantizers for book in q.codebooks]
@@ -243,3 +268,12 @@ def _build(
     embedding=recipe.embedding,
     seed=seed,
   )
+
+
+def _copy_weights(source: BitSwapModel, target: BitSwapModel) -> None:
+  # Training leaves other variables in a model, which are not its weights.
+  pairs = zip(
+    target.trainable_variables, source.trainable_variables, strict=True
+  )
+  for mine, theirs in pairs:
+    mine.assign(theirs)

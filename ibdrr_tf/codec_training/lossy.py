@@ -180,19 +180,14 @@ def _build(
 def _adam(
   recipe: ml_collections.ConfigDict, steps_per_epoch: int, factor: float
 ) -> tf.keras.optimizers.Adam:
+  rate = recipe.learning_rate * factor
   if recipe.schedule == "constant":
-    return tf.keras.optimizers.Adam(
-      recipe.learning_rate * factor,
-      global_clipnorm=recipe.clip_norm or None,
-      jit_compile=False,
-    )
-  return training.cosine_adam(
-    recipe.learning_rate * factor,
-    steps=recipe.epochs * steps_per_epoch,
-    warmup=recipe.warmup_steps,
-    final_share=0.002,
-    clip_norm=recipe.clip_norm,
+    return training.adam(rate, recipe.clip_norm)
+  schedule = training.CosineRate(final_share=0.002)
+  schedule.set(
+    rate, steps=recipe.epochs * steps_per_epoch, warmup=recipe.warmup_steps
   )
+  return training.adam(schedule, recipe.clip_norm)
 
 
 def _base_classifier_distance(
@@ -225,6 +220,7 @@ def _reconstruction_figure(
 class _Pictures(tf.keras.callbacks.Callback):
   """Shows what the codec makes of images, and which codes it uses.
 
+  After epochs 1, 2, 4, 8, … and the last: each costs as much as many steps.
   All workers must have it, for they count codes together; one writes.
   """
 
@@ -238,6 +234,9 @@ class _Pictures(tf.keras.callbacks.Callback):
     self._images = images
 
   def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+    done = epoch + 1
+    if done & epoch and done < self.params["epochs"]:
+      return
     picture = figures.to_png(_reconstruction_figure(self.model, self._images))
     with self._writer.as_default(step=epoch):
       tf.summary.image(

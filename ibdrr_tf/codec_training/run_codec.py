@@ -1,6 +1,5 @@
 """The codec of a run: taken from elsewhere, or trained on its base classes."""
 
-import functools
 import pathlib
 import shutil
 
@@ -56,13 +55,9 @@ def prepare_codec(
     folder=folder,
     vqvae=vqvae,
     vqvae_bytes=path.stat().st_size,
-    fit_bit_swap=functools.partial(
-      lossless.train_bit_swap,
-      config,
-      vqvae,
-      folder=workdir,
-      strategy=strategy,
-    ),
+    fit_bit_swap=lossless.BitSwapTrainer(
+      config, vqvae, workdir, strategy
+    ).train,
     coder=BitSwapCodec(
       chain_images=config.bitswap.chain_images, group=config.bitswap.group
     ),

@@ -19,6 +19,7 @@ from PIL import Image
 
 from ibdrr_tf import errors
 from ibdrr_tf.data import resize, source
+from ibdrr_tf.data.tuning import untuned
 
 __all__ = ["load_folder"]
 
@@ -191,7 +192,8 @@ def _load_into_ram(
 ) -> source.Split:
   """Decodes all files, in parallel."""
   images = np.empty((len(files.paths), *image_shape), np.uint8)
-  dataset = tf.data.Dataset.from_tensor_slices(list(files.paths)).map(
+  paths = tf.data.Dataset.from_tensor_slices(list(files.paths))
+  dataset = untuned(paths).map(
     lambda path: _decode(path, image_shape, image_size),
     num_parallel_calls=tf.data.AUTOTUNE,
     deterministic=True,

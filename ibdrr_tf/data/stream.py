@@ -14,6 +14,7 @@ import tensorflow as tf
 from ibdrr_tf.data import augment
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Split
+from ibdrr_tf.data.tuning import untuned
 from ibdrr_tf.errors import UserError
 
 __all__ = [
@@ -86,11 +87,12 @@ class Share:
 
   def numbers(self, steps: range) -> tf.data.Dataset:
     """A number for each part of some steps that no other part has."""
-    return tf.data.Dataset.range(steps.start, steps.stop).flat_map(
+    numbers = tf.data.Dataset.range(steps.start, steps.stop).flat_map(
       lambda step: tf.data.Dataset.range(self.mine.start, self.mine.stop).map(
         lambda part: step * self.replicas + part
       )
     )
+    return untuned(numbers)
 
 
 WHOLE = Share()
@@ -210,9 +212,8 @@ def shuffled_batches(
 
     return tf.data.Dataset.from_tensor_slices(parts).map(part)
 
-  return tf.data.Dataset.range(epochs.start, epochs.stop).flat_map(
-    epoch_batches
-  )
+  numbers = tf.data.Dataset.range(epochs.start, epochs.stop)
+  return untuned(numbers.flat_map(epoch_batches))
 
 
 def select(split: Split, scenario: Scenario, labels: range) -> Examples:
@@ -259,7 +260,7 @@ def concatenate(parts: Sequence[Examples]) -> Examples:
 def ordered_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
   """Batches of images, uint8 [b, h, w, 3], in order and as they are."""
   return (
-    tf.data.Dataset.range(len(examples))
+    untuned(tf.data.Dataset.range(len(examples)))
     .batch(batch_size)
     .map(examples.read, num_parallel_calls=tf.data.AUTOTUNE)
     .prefetch(tf.data.AUTOTUNE)

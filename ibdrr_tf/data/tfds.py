@@ -20,6 +20,7 @@ from absl import logging
 
 from ibdrr_tf import errors
 from ibdrr_tf.data import resize, source
+from ibdrr_tf.data.tuning import untuned
 
 __all__ = ["load_tfds"]
 
@@ -269,7 +270,7 @@ def _read_split(
     # Files one after another; the default takes turns between them.
     read_config=tfds.ReadConfig(interleave_cycle_length=1),
   )
-  dataset = dataset.map(to_colour, num_parallel_calls=tf.data.AUTOTUNE)
+  dataset = untuned(dataset).map(to_colour, num_parallel_calls=tf.data.AUTOTUNE)
   count = builder.info.splits[split].num_examples
   images = np.empty((count, *image_shape), np.uint8)
   labels = np.empty([count], np.int32)

@@ -154,3 +154,13 @@ def test_numbers_of_parts_never_meet():
   numbers = [list(s.numbers(range(3, 5)).as_numpy_iterator()) for s in shares]
   assert numbers == [[12, 13, 16, 17], [14, 15, 18, 19]]
   assert list(stream.WHOLE.numbers(range(3, 5)).as_numpy_iterator()) == [3, 4]
+
+
+def test_no_stream_has_a_tuner_that_its_end_would_wait_for(examples):
+  batches = examples.training_batches(
+    batch_size=2, epochs=range(1), seed=stream.fold_in(0), padding=1
+  )
+  ordered = stream.ordered_batches(examples, 2)
+  numbered = tf.data.Dataset.zip((stream.WHOLE.numbers(range(3)), batches))
+  for dataset in (batches, ordered, numbered.map(lambda *row: row)):
+    assert dataset.options().autotune.enabled is False
