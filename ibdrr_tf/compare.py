@@ -7,7 +7,10 @@ and those that were interrupted go on. Example:
       --data_dir=DIR --methods=finetune,icarl,lucir --workdir=runs/compared
 
 WORKDIR then holds comparison.md, comparison.json, phase_accuracy.png and
-accuracy_against_bytes.png.
+accuracy_against_bytes.png. Runs that are finished already, with whatever
+settings, join by their folder or their results.json:
+
+    python -m ibdrr_tf.compare --runs=runs/drr,runs/drr_deep --workdir=DIR
 """
 
 import os
@@ -16,6 +19,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import functools
+import json
 import pathlib
 import shlex
 
@@ -38,6 +42,8 @@ def main(argv: list[str]) -> None:
   command_line.define_run_flags(values)
   text = {
     "methods": f"parted by commas, of {', '.join(sorted(METHODS))}",
+    "runs": "parted by commas, finished runs to compare with, as they are: "
+    "folders, or their results.json under any name",
     "workdir": "folder with a run for each method",
   }
   for name, help_text in text.items():
@@ -46,7 +52,12 @@ def main(argv: list[str]) -> None:
     return
   config, rest = command_line.parse_config(values, argv)
   command_line.refuse_arguments(rest)
-  names = _method_names(values.methods)
+  runs = {}
+  for path in _parted(values.runs):
+    name, run = _read_run(pathlib.Path(path))
+    _refuse_twice(name, runs)
+    runs[name] = run
+  names = _method_names(values.methods, runs)
   if not values.workdir:
     raise UserError("--workdir is missing: give a folder for all the runs.")
   for name in names:  # Before the first run, which may take hours.
@@ -55,35 +66,59 @@ def main(argv: list[str]) -> None:
   team = distribution.Team(strategy)
   folder = pathlib.Path(values.workdir)
   command = shlex.join(["python", "-m", "ibdrr_tf.compare", *argv[1:]])
-  runs = []
   for name in names:
-    runs.append(
-      experiment.run_experiment(
-        _with_method(config, name),
-        str(folder / name),
-        strategy=strategy,
-        resume=True,
-        command=command,
-      )
+    runs[name] = experiment.run_experiment(
+      _with_method(config, name),
+      str(folder / name),
+      strategy=strategy,
+      resume=True,
+      command=command,
     )
+    comparison.check_alike(runs)
     team.say("")
-    team.on_chief(functools.partial(_write, folder, list(runs)))
+    team.on_chief(functools.partial(_write, folder, dict(runs)))
     # The graphs of one method are of no use to the next.
     tf.keras.backend.clear_session()
+  if not names:
+    comparison.check_alike(runs)
+    team.on_chief(functools.partial(_write, folder, runs))
   team.say(comparison.markdown(runs))
 
 
-def _method_names(text: str | None) -> list[str]:
-  names = [name.strip() for name in (text or "").split(",") if name.strip()]
-  if not names:
+def _parted(text: str | None) -> list[str]:
+  return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _refuse_twice(name: str, names: list[str] | dict) -> None:
+  if name in names:
+    raise UserError(f"--methods and --runs name {name} twice: once will do.")
+
+
+def _method_names(text: str | None, runs: dict) -> list[str]:
+  """The names of --methods; there must be some where there are no runs."""
+  names = _parted(text)
+  if not names and not runs:
     raise UserError(
       f"--methods is missing: give names parted by commas, of "
       f"{', '.join(sorted(METHODS))}."
     )
-  for name in names:
-    if names.count(name) > 1:
-      raise UserError(f"--methods names {name} twice: give each name once.")
+  for place, name in enumerate(names):
+    _refuse_twice(name, [*runs, *names[:place]])
   return names
+
+
+def _read_run(path: pathlib.Path) -> tuple[str, dict]:
+  """A run's name here, after its folder or file, and its results."""
+  file = path / "results.json" if path.is_dir() else path
+  try:
+    run = json.loads(file.read_text(encoding="utf-8"))
+    comparison.rows({path.stem: run})
+  except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    raise UserError(
+      f"--runs: {file} is missing or holds no results: give folders of runs, "
+      f"or files like their results.json."
+    ) from error
+  return path.stem, run
 
 
 def _with_method(
@@ -94,7 +129,7 @@ def _with_method(
   return copy
 
 
-def _write(folder: pathlib.Path, runs: list[dict]) -> None:
+def _write(folder: pathlib.Path, runs: dict[str, dict]) -> None:
   """Writes the comparison of the runs that are finished."""
   rows = comparison.rows(runs)
   figures_by_name = {

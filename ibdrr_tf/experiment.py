@@ -141,7 +141,7 @@ def _write_phase(
   _write_summaries(path / "tensorboard", results, confusion, boundaries)
   files.write_bytes(
     path / "phase_accuracy.png",
-    figures.to_png(figures.phase_accuracy_figure([results])),
+    figures.to_png(figures.phase_accuracy_figure({results["method"]: results})),
   )
   files.write_text(path / "report.md", report.markdown(results))
   files.write_json(path / "results.json", results)

@@ -51,6 +51,7 @@ def run(monkeypatch, capsys, *arguments):
       ["total_bytes", "lucir", "raw_replay"],
     ),
     (["--method=finetune", "--workdir=w"], ["--method"]),
+    (["--runs=nowhere", "--workdir=w"], ["--runs", "nowhere"]),
     (["more", "--methods=finetune", "--workdir=w"], ["'more'"]),
   ],
 )
@@ -88,3 +89,15 @@ def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
     data = (workdir / f"{name}.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     assert f"{name}.png" in text
+  (workdir / "finetune").rename(tmp_path / "old")
+  (workdir / "lwf" / "results.json").rename(tmp_path / "other.json")
+  both = f"--runs={tmp_path / 'old'},{tmp_path / 'other.json'}"
+  code, output = run(monkeypatch, capsys, both, f"--workdir={tmp_path / 'v'}")
+  assert code == 0, output.err
+  again = json.loads((tmp_path / "v" / "comparison.json").read_text())
+  assert [row.pop("name") for row in again] == ["old", "other"]
+  assert [{**row, "name": row["method"]} for row in again] == rows[::-1]
+  code, output = run(
+    monkeypatch, capsys, both, "--methods=other", f"--workdir={tmp_path / 'v'}"
+  )
+  assert code == 2 and "other twice" in output.err

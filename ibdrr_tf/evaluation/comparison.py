@@ -2,14 +2,15 @@
 
 from typing import Any
 
+from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import report
 from ibdrr_tf.evaluation.ledger import FULL_SET, bytes_per_image
 
-__all__ = ["markdown", "rows"]
+__all__ = ["check_alike", "markdown", "rows"]
 
 # Names in comparison.json, headings of the table, digits after the point.
 _COLUMNS = (
-  ("method", "method", None),
+  ("name", "run", None),
   ("average_accuracy", "average without base phase %", 2),
   ("average_accuracy_with_base", "average with base phase %", 2),
   ("last_accuracy", "last phase %", 2),
@@ -26,18 +27,37 @@ _COLUMNS = (
 )
 
 
-def rows(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def check_alike(runs: dict[str, dict[str, Any]]) -> None:
+  """Refuses runs, by name, that did not learn the same classes in phases."""
+  seen = {
+    name: (run["dataset"], [phase["classes_seen"] for phase in run["phases"]])
+    for name, run in runs.items()
+  }
+  first, *others = seen
+  for name in others:
+    if seen[name] != seen[first]:
+      texts = (
+        f"{n} has learned {seen[n][1]} classes of {seen[n][0]} in its phases"
+        for n in (first, name)
+      )
+      raise UserError(
+        f"{', '.join(texts)}: only finished runs with the same phases can be "
+        f"compared."
+      )
+
+
+def rows(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
   """What is compared, of each run.
 
   Args:
-    runs: contents of results.json.
+    runs: contents of results.json, by the name that a run has here.
 
   Returns:
     One dict a run. `bytes_per_image` is all that is kept after the last phase,
     models included, by the images that can be replayed, and once more with the
     models spread over a full set; None if there are none.
   """
-  return [_row(run) for run in runs]
+  return [{"name": name, **_row(run)} for name, run in runs.items()]
 
 
 def _row(run: dict[str, Any]) -> dict[str, Any]:
@@ -61,8 +81,13 @@ def _row(run: dict[str, Any]) -> dict[str, Any]:
   }
 
 
-def markdown(runs: list[dict[str, Any]]) -> str:
-  """The comparison as Markdown, with the command and both figures."""
+def markdown(runs: dict[str, dict[str, Any]]) -> str:
+  """The comparison as Markdown, with the commands and both figures.
+
+  Args:
+    runs: as for `rows`, at least one.
+  """
+  first = next(iter(runs.values()))
   table = report.table(
     [heading for _, heading, _ in _COLUMNS],
     [
@@ -70,16 +95,28 @@ def markdown(runs: list[dict[str, Any]]) -> str:
       for row in rows(runs)
     ],
   )
+  phases = report.table(
+    ["run", *(f"{phase['classes_seen']} classes" for phase in first["phases"])],
+    [
+      [name, *(_cell(phase["accuracy"], 2) for phase in run["phases"])]
+      for name, run in runs.items()
+    ],
+  )
   backbones = {
     f"{run['backbone']['name']}, {run['backbone']['parameters']:,} parameters"
-    for run in runs
+    for run in runs.values()
   }
+  seeds = sorted({run["seed"] for run in runs.values()})
+  commands = dict.fromkeys(run["command"] for run in runs.values())
   sections = [
-    f"# {len(runs)} methods on {runs[0]['dataset']}",
-    f"```\n{runs[-1]['command']}\n```",
+    f"# {len(runs)} runs on {first['dataset']}",
+    "\n".join(["```", *commands, "```"]),
     table,
-    f"Backbone: {'; '.join(sorted(backbones))}. Seed {runs[0]['seed']}. Bytes "
-    "are those on disk after the last phase.",
+    f"Backbone: {'; '.join(sorted(backbones))}. Seed "
+    f"{', '.join(map(str, seeds))}. Bytes are those on disk after the last "
+    "phase.",
+    "Accuracy after each phase, % of all classes seen:",
+    phases,
     "![Accuracy after each phase](phase_accuracy.png)",
     "![Accuracy against bytes](accuracy_against_bytes.png)",
   ]

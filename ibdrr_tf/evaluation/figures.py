@@ -17,25 +17,26 @@ __all__ = [
 ]
 
 
-def phase_accuracy_figure(runs: list[dict[str, Any]]) -> Figure:
+def phase_accuracy_figure(runs: dict[str, dict[str, Any]]) -> Figure:
   """Accuracy on all classes seen against their number, as in the paper.
 
   Args:
-    runs: contents of results.json, one curve each.
+    runs: contents of results.json by name, one curve each.
   """
   figure = Figure(figsize=(6, 4), layout="constrained")
   axes = figure.add_subplot()
-  for run in runs:
+  for name, run in runs.items():
     classes = [phase["classes_seen"] for phase in run["phases"]]
     accuracies = [phase["accuracy"] for phase in run["phases"]]
-    axes.plot(classes, accuracies, marker="o", label=run["method"])
+    axes.plot(classes, accuracies, marker="o", label=name)
     axes.set_xticks(classes)
   axes.set(
     xlabel="classes seen", ylabel="accuracy on all of them, %", ylim=(0, 100)
   )
-  backbone = runs[0]["backbone"]
+  first = next(iter(runs.values()))
+  backbone = first["backbone"]
   axes.set_title(
-    f"{runs[0]['dataset']}, {backbone['name']}, "
+    f"{first['dataset']}, {backbone['name']}, "
     f"{backbone['parameters'] / 1e6:.2f} M parameters"
   )
   axes.grid(alpha=0.3)
@@ -55,9 +56,9 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
     accuracy = row["average_accuracy"]
     if accuracy is not None:
       megabytes = row["total_bytes"] / 1e6
-      axes.plot(megabytes, accuracy, "o", label=row["method"])
+      axes.plot(megabytes, accuracy, "o", label=row["name"])
       axes.annotate(
-        row["method"],
+        row["name"],
         (megabytes, accuracy),
         textcoords="offset points",
         xytext=(4, 4),
