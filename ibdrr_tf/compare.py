@@ -28,10 +28,10 @@ import tensorflow as tf
 from absl import flags
 
 from ibdrr_tf import command_line, distribution, experiment, files
-from ibdrr_tf import config as configs
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import comparison, figures
 from ibdrr_tf.methods import METHODS
+from ibdrr_tf.validation import validate
 
 __all__ = ["main"]
 
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
   if not values.workdir:
     raise UserError("--workdir is missing: give a folder for all the runs.")
   for name in names:  # Before the first run, which may take hours.
-    configs.validate(_with_method(config, name), tuple(METHODS))
+    validate(_with_method(config, name), tuple(METHODS))
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   team = distribution.Team(strategy)
   folder = pathlib.Path(values.workdir)

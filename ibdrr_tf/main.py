@@ -19,9 +19,9 @@ import shlex
 from absl import flags
 
 from ibdrr_tf import command_line, distribution, experiment, workdir
-from ibdrr_tf import config as configs
 from ibdrr_tf.codec import pretrained
 from ibdrr_tf.methods import METHODS
+from ibdrr_tf.validation import validate
 
 __all__ = ["main"]
 
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> None:
     return
   config, rest = command_line.parse_config(values, argv)
   command_line.refuse_arguments(rest)
-  configs.validate(config, tuple(METHODS))
+  validate(config, tuple(METHODS))
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   experiment.run_experiment(
     config,

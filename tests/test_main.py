@@ -14,9 +14,9 @@ from PIL import Image
 from processes import accuracies, start, wait_for
 
 from ibdrr_tf import command_line, main
-from ibdrr_tf import config as configs
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.methods import METHODS
+from ibdrr_tf.validation import validate
 
 # A run of seconds: few generated images, a thin network, two phases.
 TINY = [
@@ -154,7 +154,7 @@ def test_baselines_are_variants_of_one_config(variant, epochs, backbone):
   config, _ = command_line.parse_config(
     _run_flags(), ["main", f"--config={path}:{variant}"]
   )
-  configs.validate(config, tuple(METHODS))
+  validate(config, tuple(METHODS))
   assert config.classifier.backbone == backbone
   section = config[config.method]
   assert epochs == tuple(

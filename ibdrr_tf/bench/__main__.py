@@ -48,11 +48,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from absl import flags
 
 from ibdrr_tf import command_line, files
-from ibdrr_tf import config as configs
 from ibdrr_tf.bench.kinds import KINDS, Options
 from ibdrr_tf.codec import pretrained
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.methods import METHODS
+from ibdrr_tf.validation import validate
 
 __all__ = ["main"]
 
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
       f"{', '.join(KINDS)}."
     )
   command_line.refuse_arguments(rest[1:])
-  configs.validate(config, tuple(METHODS))
+  validate(config, tuple(METHODS))
   if values.picture and not values.photographs:
     raise UserError("--picture needs image files: give --photographs=DIR.")
   options = Options(

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import codec_training, distribution
-from ibdrr_tf import config as configs
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.images import open_images
 from ibdrr_tf.data.load import fingerprint, load_data
@@ -21,6 +20,7 @@ from ibdrr_tf.evaluation import report
 from ibdrr_tf.methods import METHODS
 from ibdrr_tf.replay.codec import encode_examples
 from ibdrr_tf.replay.memory import Codes
+from ibdrr_tf.validation import validate
 from ibdrr_tf.workdir import open_workdir
 
 __all__ = ["train"]
@@ -38,7 +38,7 @@ def train(config: ml_collections.ConfigDict, images: str, output: str) -> None:
       the base classes of the config's data set.
     output: the codec's folder.
   """
-  configs.validate(config, tuple(METHODS))
+  validate(config, tuple(METHODS))
   if images and config.vqvae.feature_weight:
     raise UserError(
       "a classifier of the base classes needs labels, which images without a "

@@ -13,6 +13,7 @@ from ibdrr_tf.data.source import Source, in_memory
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.methods import METHODS
 from ibdrr_tf.replay import selection
+from ibdrr_tf.validation import validate
 
 BASELINES = ["lwf", "icarl", "lucir", "mnemonics", "gfr"]
 CLASSES, PER_CLASS = 4, 10
@@ -45,7 +46,7 @@ def make(name, workdir, **section):
   config.gfr.views = 2
   config.mnemonics.pixel_rate = 1000.0
   config[name].update(section)
-  configs.validate(config, tuple(METHODS))
+  validate(config, tuple(METHODS))
   scenario = make_scenario((3, 1, 0, 2), classes=0, base_classes=2, phases=2)
   return METHODS[name](
     config, scenario, tiny_source(), workdir, tf.distribute.get_strategy()

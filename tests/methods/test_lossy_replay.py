@@ -11,6 +11,7 @@ from ibdrr_tf.data.source import Source, in_memory
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.methods import METHODS, Method
 from ibdrr_tf.replay import exemplars, lossy_images
+from ibdrr_tf.validation import validate
 
 CLASSES, PER_CLASS, KEPT, SIZE = 4, 8, 2, 16
 PHASES = range(3)
@@ -43,7 +44,7 @@ def make(tmp_path, source):
     config.memory.exemplars_per_class = KEPT
     config.memory.quality = 60
     config.memory.update(memory)
-    configs.validate(config, tuple(METHODS))
+    validate(config, tuple(METHODS))
     scenario = make_scenario((3, 1, 0, 2), classes=0, base_classes=2, phases=2)
     strategy = tf.distribute.get_strategy()
     return METHODS[name](config, scenario, source, tmp_path / folder, strategy)

@@ -1,0 +1,203 @@
+"""What the fields of a configuration may be; `config` has their defaults."""
+
+import ml_collections
+
+from ibdrr_tf.classifiers import information_back, resnet
+from ibdrr_tf.config import baselines, get_config
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay import pipeline, selection
+
+__all__ = ["validate"]
+
+# Methods that can be told how many bytes to keep.
+_BUDGETED = ("raw_replay", "webp_replay", "jpeg_replay")
+# Methods that can be told to look back at raw images, or do it in any case. The
+# latter may be told so, to be compared with the others under one config.
+_LOOK_BACK = {
+  "star": ("webp_replay", "jpeg_replay", "ib_drr_star"),
+  "exemplars": ("webp_replay", "jpeg_replay", "ib_drr"),
+}
+
+
+def validate(
+  config: ml_collections.ConfigDict, methods: tuple[str, ...]
+) -> None:
+  """Refuses values that would fail later, and less clearly.
+
+  Args:
+    config: the whole configuration.
+    methods: names of the methods there are.
+  """
+  _check_fields(config, get_config(), "config")
+  _one_of("method", config.method, methods)
+  _at_least("seed", config.seed, 0)
+  _at_least("eval_batch_size", config.eval_batch_size, 1)
+  data = config.data
+  for name in ("classes", "image_size", "ram_bytes"):
+    _at_least(f"data.{name}", data[name], 0)
+  for name in ("shapes_train", "shapes_test"):
+    _at_least(f"data.{name}", data[name], 1)
+  _at_least("scenario.base_classes", config.scenario.base_classes, 0)
+  if config.scenario.phases < 1:
+    raise UserError(
+      f"phases={config.scenario.phases} is too few: give --phases=1 or more, "
+      f"the number of phases that follow the base phase."
+    )
+  _validate_vqvae(config.vqvae)
+  for name, value in config.bitswap.items():
+    _at_least(f"bitswap.{name}", value, 1 if isinstance(value, int) else 0)
+  stride = config.bitswap.latent_stride
+  if stride & (stride - 1):
+    raise UserError(
+      f"config.bitswap.latent_stride={stride} is no power of two: give 1, 2 or "
+      f"4."
+    )
+  _validate_memory(config.memory, config.method)
+  for name in baselines():
+    _validate_baseline(name, config[name])
+  classifier = config.classifier
+  _one_of("classifier.backbone", classifier.backbone, resnet.BACKBONES)
+  _one_of("classifier.stem", classifier.stem, resnet.STEMS)
+  for name in ("width", "epochs", "batch_size"):
+    _at_least(f"classifier.{name}", classifier[name], 1)
+  for name in ("padding", "weight_decay", "warmup_epochs", "warmup_share"):
+    _at_least(f"classifier.{name}", classifier[name], 0)
+  if not 0 <= classifier.momentum < 1:
+    raise UserError(
+      f"config.classifier.momentum={classifier.momentum} is out of range: "
+      f"give a number from 0 to less than 1."
+    )
+  _positive("classifier.learning_rate", classifier.learning_rate)
+  _positive("classifier.decay_factor", classifier.decay_factor)
+  _shares("classifier.milestones", classifier.milestones)
+  _validate_replay(config.replay, config.ib)
+  features = resnet.FEATURES[classifier.backbone]
+  _one_of("config.ib.feature", config.ib.feature, features)
+
+
+def _validate_memory(config: ml_collections.ConfigDict, method: str) -> None:
+  _at_least("memory.exemplars_per_class", config.exemplars_per_class, 1)
+  _one_of("memory.selection", config.selection, selection.SELECTIONS)
+  _at_least("memory.total_bytes", config.total_bytes, 0)
+  if config.quality not in range(101):
+    raise UserError(
+      f"config.memory.quality={config.quality} is out of range: give 0 to 100."
+    )
+  back = config.information_back
+  _one_of("memory.information_back", back, information_back.RAW_IMAGES)
+  if back != "none" and method not in _LOOK_BACK[back]:
+    raise UserError(
+      f"config.memory.information_back={back} is not for --method={method}: "
+      f"leave it out, or choose from {', '.join(_LOOK_BACK[back])}."
+    )
+  if config.total_bytes and method not in _BUDGETED:
+    raise UserError(
+      f"config.memory.total_bytes is not for --method={method}: leave it out, "
+      f"or choose from {', '.join(_BUDGETED)}."
+    )
+
+
+def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
+  """Counts are 1 or more, other numbers not negative, milestones shares."""
+  for field, value in config.items():
+    path = f"{name}.{field}"
+    if isinstance(value, ml_collections.ConfigDict):
+      _at_least(f"{path}.epochs", value.epochs, 0)
+      _positive(f"{path}.learning_rate", value.learning_rate)
+      _positive(f"{path}.decay_factor", value.decay_factor)
+      for other in ("weight_decay", "warmup_epochs", "warmup_share"):
+        _at_least(f"{path}.{other}", value[other], 0)
+      _shares(f"{path}.milestones", value.milestones)
+    elif field.endswith("milestones"):
+      _shares(path, value)
+    elif field.endswith(("temperature", "rate", "decay_factor")):
+      _positive(path, value)
+    elif not isinstance(value, str):
+      _at_least(path, value, 1 if isinstance(value, int) else 0)
+  if name == "icarl":
+    _one_of("icarl.loss", config.loss, ("softmax", "sigmoid"))
+
+
+def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
+  for name in (
+    "codebook_size",
+    "embedding",
+    "residual_channels",
+    "top_depth",
+    "bottom_depth",
+    "epochs",
+    "batch_size",
+    "feature_epochs",
+    "feature_width",
+  ):
+    _at_least(f"vqvae.{name}", config[name], 1)
+  for name in (
+    "residual_blocks",
+    "commitment",
+    "warmup_steps",
+    "clip_norm",
+    "feature_weight",
+  ):
+    _at_least(f"vqvae.{name}", config[name], 0)
+  # Some layers of the paper's layout have half as many.
+  _at_least("vqvae.channels", config.channels, 2)
+  _positive("vqvae.learning_rate", config.learning_rate)
+  _one_of("vqvae.codebook", config.codebook, ("ema", "gradient"))
+  _one_of("vqvae.layout", config.layout, ("paper", "subpixel"))
+  _one_of("vqvae.schedule", config.schedule, ("cosine", "constant"))
+
+
+def _validate_replay(
+  replay: ml_collections.ConfigDict, ib: ml_collections.ConfigDict
+) -> None:
+  _one_of("config.replay.cache", replay.cache, pipeline.CACHES)
+  _one_of("config.replay.test_view", replay.test_view, ("raw", "codec", "both"))
+  if not 0 <= replay.raw_share <= 1:
+    raise UserError(
+      f"config.replay.raw_share={replay.raw_share} is out of range: give a "
+      f"number from 0 to 1."
+    )
+  _at_least("ib.weight", ib.weight, 0)
+  _one_of("config.ib.batch_norm", ib.batch_norm, information_back.BATCH_NORMS)
+
+
+def _check_fields(config, expected, path: str) -> None:
+  """Refuses a config file that invents fields, or leaves some out."""
+  for name in sorted(set(config) ^ set(expected)):
+    state = "unknown" if name in config else "missing"
+    raise UserError(
+      f"the config's field {path}.{name} is {state}: start from "
+      f"ibdrr_tf.config.get_config(), which lists them all."
+    )
+  for name, value in expected.items():
+    if isinstance(value, ml_collections.ConfigDict):
+      _check_fields(config[name], value, f"{path}.{name}")
+
+
+def _one_of(name: str, value: str, allowed) -> None:
+  if value not in allowed:
+    raise UserError(
+      f"{name}={value!r} is unknown: choose from {', '.join(sorted(allowed))}."
+    )
+
+
+def _shares(name: str, values) -> None:
+  for share in values:
+    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
+      raise UserError(
+        f"config.{name} has {share!r}: give shares of the epochs, from 0 to 1."
+      )
+
+
+def _positive(name: str, value: float) -> None:
+  if not value > 0:
+    raise UserError(
+      f"config.{name}={value} is not positive: give a number above 0."
+    )
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+  if not value >= least:
+    raise UserError(
+      f"config.{name}={value} is too small: give {least} or more."
+    )
