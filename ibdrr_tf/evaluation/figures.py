@@ -23,7 +23,7 @@ def phase_accuracy_figure(runs: dict[str, dict[str, Any]]) -> Figure:
   Args:
     runs: contents of results.json by name, one curve each.
   """
-  figure = Figure(figsize=(6, 4), layout="constrained")
+  figure = Figure(figsize=(7, 4), layout="constrained")
   axes = figure.add_subplot()
   for name, run in runs.items():
     classes = [phase["classes_seen"] for phase in run["phases"]]
@@ -40,7 +40,8 @@ def phase_accuracy_figure(runs: dict[str, dict[str, Any]]) -> Figure:
     f"{backbone['parameters'] / 1e6:.2f} M parameters"
   )
   axes.grid(alpha=0.3)
-  axes.legend()
+  # Beside the curves, which may run anywhere.
+  figure.legend(loc="outside right center")
   return figure
 
 
@@ -50,20 +51,13 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
   Args:
     rows: of `comparison.rows`, one point each.
   """
-  figure = Figure(figsize=(6, 4), layout="constrained")
+  figure = Figure(figsize=(7, 4), layout="constrained")
   axes = figure.add_subplot()
   for row in rows:
     accuracy = row["average_accuracy"]
     if accuracy is not None:
       megabytes = row["total_bytes"] / 1e6
       axes.plot(megabytes, accuracy, "o", label=row["name"])
-      axes.annotate(
-        row["name"],
-        (megabytes, accuracy),
-        textcoords="offset points",
-        xytext=(4, 4),
-        fontsize=8,
-      )
   # Some methods keep nothing, which a logarithm cannot show.
   axes.set_xscale("symlog", linthresh=0.1)
   axes.set_xlim(left=0)
@@ -73,6 +67,7 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
     ylim=(0, 100),
   )
   axes.grid(alpha=0.3)
+  figure.legend(loc="outside right center")
   return figure
 
 
