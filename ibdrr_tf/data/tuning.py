@@ -9,9 +9,8 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
   """The same data set, and all that is built on it, without a tuner.
 
   TensorFlow's tuner wakes at ever longer intervals, up to a minute, and whoever
-  ends an iteration may have to wait until it does: in TensorFlow 2.14 a fourth
-  of the time of a short training. Without it, `AUTOTUNE` is one call for each
-  core.
+  ends an iteration may have to wait until it does: with TensorFlow 2.14, 26 of
+  the 215 seconds of a short run.
   """
   options = tf.data.Options()
   options.autotune.enabled = False
