@@ -25,7 +25,7 @@ from ibdrr_tf import config as defaults
 def get_config() -> ml_collections.ConfigDict:
   """The paper's recipe."""
   config = defaults.get_config()
-  defaults.use_full_codec(config)
+  defaults.use_full_recipe(config)
   config.dataset = "cifar100"
   config.scenario.base_classes = 50
   config.classifier.width = 64

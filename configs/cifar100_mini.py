@@ -33,7 +33,7 @@ from ibdrr_tf import config as defaults
 def get_config() -> ml_collections.ConfigDict:
   """The small protocol on real CIFAR-100."""
   config = defaults.get_config()
-  defaults.use_full_codec(config)
+  defaults.use_full_recipe(config)
   config.dataset = "cifar100"
   config.data.classes = 20
   config.scenario.base_classes = 10

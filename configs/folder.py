@@ -18,7 +18,7 @@ from ibdrr_tf import config as defaults
 def get_config() -> ml_collections.ConfigDict:
   """An image folder, with the short recipe of the small protocol."""
   config = defaults.get_config()
-  defaults.use_full_codec(config)
+  defaults.use_full_recipe(config)
   config.dataset = "folder"
   config.classifier.width = 16
   config.classifier.epochs = 20

@@ -18,7 +18,7 @@ from ibdrr_tf import config as defaults
 def get_config() -> ml_collections.ConfigDict:
   """The paper's second data set."""
   config = defaults.get_config()
-  defaults.use_full_codec(config)
+  defaults.use_full_recipe(config)
   config.dataset = "folder"
   config.codec = "cifar100"
   config.data.image_size = 224

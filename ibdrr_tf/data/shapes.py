@@ -102,7 +102,7 @@ def _draw(
   x, y = axis[None, None, :], axis[None, :, None]
   pixel = np.float32(2 / size)
 
-  radius = _uniform(rng, n, 0.7, 0.95)
+  radius = _uniform(rng, n, 0.85, 0.95)
   u, v = _place(rng, n, x, y, radius)
   # Textures live on the object: they turn and shear with it, but their grain is
   # given in image units, as it would vanish on small objects.
@@ -139,7 +139,7 @@ def _place(
   x = x - reach * _uniform(rng, (n, 1, 1), -1, 1)
   y = y - reach * _uniform(rng, (n, 1, 1), -1, 1)
   # Full turns would ask for more images than a small network needs here.
-  angle = _uniform(rng, (n, 1, 1), -0.5, 0.5)
+  angle = _uniform(rng, (n, 1, 1), -0.25, 0.25)
   shear = _uniform(rng, (n, 1, 1), -0.15, 0.15)
   stretch = _uniform(rng, (n, 1, 1), 0.9, 1.1)
   cos, sin = np.cos(angle) / radius, np.sin(angle) / radius
