@@ -8,8 +8,8 @@ random pose, colours and light, on a cluttered background:
 The silhouette alone leaves four classes and the texture alone leaves five, so a
 classifier must see both, and a codec that blurs the texture loses the label.
 Nothing about a class is tied to a place or a colour, which is why a linear
-classifier on pixels is hardly better than chance (8 % of 20 classes), while a
-ResNet-8 of width 8 reaches 87 % after 10 epochs of 250 images a class.
+classifier on pixels is hardly better than chance (10 % of 20 classes), while a
+ResNet-18 of width 8 reaches 89 % after 6 epochs of 160 images a class.
 """
 
 import math
