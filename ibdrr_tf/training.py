@@ -158,7 +158,10 @@ class _State(tf.keras.callbacks.Callback):
     super().__init__()
     self._epochs = job.epochs
     self._folder = str(job.checkpoints)
-    model.optimizer.build(model.trainable_variables)
+    # Within the scope: each replica needs moments of its own. Shared ones would
+    # be updated by all in turn, and weights would part.
+    with model.distribute_strategy.scope():
+      model.optimizer.build(model.trainable_variables)
     self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
     self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
     folder = self._folder
