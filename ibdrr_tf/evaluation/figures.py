@@ -3,7 +3,10 @@
 import io
 from typing import Any
 
+import matplotlib
 import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -16,6 +19,11 @@ __all__ = [
   "to_png",
 ]
 
+# Each run of many its own: colours first, then markers.
+_STYLES = cycler(marker=["o", "s", "^", "D"]) * cycler(
+  color=matplotlib.color_sequences["tab10"]
+)
+
 
 def phase_accuracy_figure(runs: dict[str, dict[str, Any]]) -> Figure:
   """Accuracy on all classes seen against their number, as in the paper.
@@ -23,12 +31,14 @@ def phase_accuracy_figure(runs: dict[str, dict[str, Any]]) -> Figure:
   Args:
     runs: contents of results.json by name, one curve each.
   """
-  figure = Figure(figsize=(7, 4), layout="constrained")
-  axes = figure.add_subplot()
-  for name, run in runs.items():
+  figure, axes = _chart()
+  # The legend then lists them as the curves end, from above.
+  best_first = sorted(runs, key=lambda name: -runs[name]["last_accuracy"])
+  for name in best_first:
+    run = runs[name]
     classes = [phase["classes_seen"] for phase in run["phases"]]
     accuracies = [phase["accuracy"] for phase in run["phases"]]
-    axes.plot(classes, accuracies, marker="o", label=name)
+    axes.plot(classes, accuracies, label=name)
     axes.set_xticks(classes)
   axes.set(
     xlabel="classes seen", ylabel="accuracy on all of them, %", ylim=(0, 100)
@@ -39,8 +49,6 @@ def phase_accuracy_figure(runs: dict[str, dict[str, Any]]) -> Figure:
     f"{first['dataset']}, {backbone['name']}, "
     f"{backbone['parameters'] / 1e6:.2f} M parameters"
   )
-  axes.grid(alpha=0.3)
-  # Beside the curves, which may run anywhere.
   figure.legend(loc="outside right center")
   return figure
 
@@ -51,24 +59,32 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
   Args:
     rows: of `comparison.rows`, one point each.
   """
-  figure = Figure(figsize=(7, 4), layout="constrained")
-  axes = figure.add_subplot()
-  for row in rows:
-    accuracy = row["average_accuracy"]
-    if accuracy is not None:
-      megabytes = row["total_bytes"] / 1e6
-      axes.plot(megabytes, accuracy, "o", label=row["name"])
+  figure, axes = _chart()
+  known = [row for row in rows if row["average_accuracy"] is not None]
+  for row in sorted(known, key=lambda row: -row["average_accuracy"]):
+    megabytes = row["total_bytes"] / 1e6
+    axes.plot(
+      megabytes, row["average_accuracy"], linestyle="", label=row["name"]
+    )
   # Some methods keep nothing, which a logarithm cannot show.
-  axes.set_xscale("symlog", linthresh=0.1)
+  axes.set_xscale("symlog", linthresh=1)
   axes.set_xlim(left=0)
   axes.set(
     xlabel="MB kept after the last phase, models included",
     ylabel="average accuracy without base phase, %",
     ylim=(0, 100),
   )
-  axes.grid(alpha=0.3)
   figure.legend(loc="outside right center")
   return figure
+
+
+def _chart() -> tuple[Figure, Axes]:
+  """An empty figure with room beside it for a legend of many runs."""
+  figure = Figure(figsize=(7, 4), layout="constrained")
+  axes = figure.add_subplot()
+  axes.set_prop_cycle(_STYLES)
+  axes.grid(alpha=0.3)
+  return figure, axes
 
 
 def confusion_figure(confusion: np.ndarray, boundaries: list[int]) -> Figure:
