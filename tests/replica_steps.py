@@ -15,7 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import distribution, training
+from ibdrr_tf.classifiers import losses
 from ibdrr_tf.classifiers.classifier import build_classifier
+from ibdrr_tf.classifiers.cosine import cosine_head
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
 from ibdrr_tf.codec import code_tree
@@ -23,6 +25,7 @@ from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.codec_training.lossless import _Planes
 from ibdrr_tf.data import source, stream
+from ibdrr_tf.methods.lucir import ranking_loss
 from ibdrr_tf.replay.pipeline import Prepared
 
 GENERATOR = np.random.default_rng(0)
@@ -97,6 +100,33 @@ def replay_batches(epochs, share):
   ).map(add_twins)
 
 
+def build_ranked_classifier():
+  tf.keras.utils.set_random_seed(1)
+  model = build_classifier(
+    backbone="resnet18",
+    width=4,
+    image_shape=(16, 16, 3),
+    classes=3,
+    synchronized=True,
+    head=lambda features, classes: cosine_head(features, classes, 0),
+    last_relu=False,
+  )
+  model.compile(tf.keras.optimizers.SGD(0.1, jit_compile=False))
+  student = model.up_to("cosines", "logits")
+
+  def objective(images, labels):
+    cosines, logits = student(images, training=True)
+    parts = {
+      "cross_entropy": losses.cross_entropy(labels, logits),
+      # Replicas have unequal numbers of images of class 0, the old one.
+      "ranking": ranking_loss(labels, cosines, old=1, hardest=1, margin=0.5),
+    }
+    return parts, logits
+
+  model.set_objective(objective, ("cross_entropy", "ranking"))
+  return model
+
+
 def build_vqvae(optimizer=tf.keras.optimizers.SGD):
   tf.keras.utils.set_random_seed(1)
   model = HierarchicalVQVAE(
@@ -157,6 +187,7 @@ STAGES = {
   "classifier": (build_replay_classifier, replay_batches, 1),
   "vqvae": (build_vqvae, image_batches, 1),
   "bitswap": (build_bit_swap, plane_batches, 1),
+  "ranking": (build_ranked_classifier, image_batches, 1),
   "momentum": (lambda: build_replay_classifier(0.9), replay_batches, 2),
   "adam": (lambda: build_vqvae(tf.keras.optimizers.Adam), image_batches, 2),
 }

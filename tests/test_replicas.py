@@ -39,7 +39,7 @@ def steps():
   return json.loads(result.stdout.splitlines()[-1])
 
 
-STAGES = ("classifier", "vqvae", "bitswap", "momentum", "adam")
+STAGES = ("classifier", "vqvae", "bitswap", "ranking", "momentum", "adam")
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ibdrr_tf.classifiers import batch_norm
+from ibdrr_tf.classifiers import batch_norm, losses
 from ibdrr_tf.classifiers.classifier import Classifier
 
 __all__ = [
@@ -111,16 +111,19 @@ class ReplayClassifier(Classifier):
       # image.
       seen = tf.where(has_raw[:, None, None, None], raw, images)
       r1 = self._raw_features(tf.gather(seen, rows))
-      weights = _weights_over_replicas(tf.gather(has_raw, rows))
+      is_pair = tf.gather(has_raw, rows)
     with tf.GradientTape() as tape:
       r2, logits = self._views(images, training=True)
       loss = self.compute_loss(inputs, labels, logits)
       if looks_back:
         pairs = similarity_loss(r1, tf.gather(r2, rows))
-        loss += self._weight * tf.reduce_sum(pairs * weights)
+        # As Keras' own losses: their gradients are summed over replicas.
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        similarity = losses.mean_of_chosen(pairs, is_pair)
+        loss += self._weight * similarity / replicas
     self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
     if looks_back:
-      self._similarity().update_state(pairs, tf.cast(weights > 0, tf.float32))
+      self._similarity().update_state(pairs, tf.cast(is_pair, tf.float32))
     return self.compute_metrics(inputs, labels, logits, None)
 
   def _raw_features(self, raw: tf.Tensor) -> tf.Tensor:
@@ -146,19 +149,3 @@ def _rows_with(has_raw: tf.Tensor) -> tf.Tensor:
   """
   rows = tf.cast(tf.where(has_raw)[:, 0], tf.int32)
   return tf.cond(tf.size(rows) > 0, lambda: rows, lambda: tf.constant([0]))
-
-
-def _weights_over_replicas(has_raw: tf.Tensor) -> tf.Tensor:
-  """What each pair counts in the mean over all replicas' pairs.
-
-  Args:
-    has_raw: bool [m], whether a row is a pair at all.
-
-  Returns:
-    float32 [m]; they and those of the other replicas sum to 1.
-  """
-  weights = tf.cast(has_raw, tf.float32)
-  total = tf.distribute.get_replica_context().all_reduce(
-    tf.distribute.ReduceOp.SUM, tf.reduce_sum(weights)
-  )
-  return weights / tf.maximum(total, 1.0)

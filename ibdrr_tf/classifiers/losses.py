@@ -2,7 +2,24 @@
 
 import tensorflow as tf
 
-__all__ = ["cross_entropy", "distillation"]
+__all__ = ["cross_entropy", "distillation", "mean_of_chosen"]
+
+
+def mean_of_chosen(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
+  """The mean of some values of a batch; 0 without any.
+
+  Replicas may have chosen different numbers of them. What this gives, averaged
+  over replicas, is the mean over the chosen values of all.
+
+  Args:
+    values: float32 [b].
+    chosen: bool [b].
+  """
+  chosen = tf.cast(chosen, tf.float32)
+  count = tf.distribute.get_replica_context().all_reduce(
+    tf.distribute.ReduceOp.MEAN, tf.reduce_sum(chosen)
+  )
+  return tf.math.divide_no_nan(tf.reduce_sum(values * chosen), count)
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

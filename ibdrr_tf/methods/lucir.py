@@ -33,7 +33,7 @@ def ranking_loss(
 
   max(0, margin - cos_true + cos_k), the mean over images of old classes and
   over the `hardest` new classes k with the largest cosines; 0 if the batch has
-  no image of an old class.
+  no image of an old class. See `mean_of_chosen` for several replicas.
 
   Args:
     labels: int [b].
@@ -46,9 +46,7 @@ def ranking_loss(
   rivals = tf.math.top_k(cosines[:, old:], hardest).values
   true = tf.gather(cosines, labels, axis=1, batch_dims=1)
   violations = tf.nn.relu(margin - true[:, tf.newaxis] + rivals)
-  is_old = tf.cast(labels < old, tf.float32)
-  total = tf.reduce_sum(is_old * tf.reduce_mean(violations, axis=1))
-  return tf.math.divide_no_nan(total, tf.reduce_sum(is_old))
+  return losses.mean_of_chosen(tf.reduce_mean(violations, axis=1), labels < old)
 
 
 def adaptive_weight(base: float, old: int, new: int) -> float:
