@@ -56,6 +56,37 @@ def test_slurm_s_variables_become_a_cluster(tmp_path):
     ]
 
 
+def run_slurm(tmp_path, srun):
+  """Runs the batch script with a stand-in for srun."""
+  script(tmp_path / "bin/srun", f"#!/bin/sh\n{srun}\n")
+  script(tmp_path / "bin/scontrol", '#!/bin/sh\necho "$@"\n')
+  return subprocess.run(
+    ["bash", LAUNCH / "slurm.sbatch"],
+    env=os.environ
+    | {
+      "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+      "SLURM_SUBMIT_DIR": str(tmp_path),
+      "SLURM_JOB_ID": "42",
+    },
+    capture_output=True,
+    text=True,
+    check=False,
+    timeout=60,
+  )
+
+
+def test_a_job_whose_time_is_almost_up_comes_again(tmp_path):
+  result = run_slurm(tmp_path, "kill -USR1 $PPID; sleep 1; exit 3")
+  assert result.stdout.split() == ["requeue", "42"]
+  assert result.returncode == 3  # It has waited for its tasks.
+
+
+def test_a_job_ends_as_its_tasks_do(tmp_path):
+  for status in (0, 75):
+    result = run_slurm(tmp_path, f"exit {status}")
+    assert (result.returncode, result.stdout) == (status, "")
+
+
 def test_the_number_of_workers_must_be_given():
   for arguments in ([], ["--phases=5"], ["0"]):
     result = subprocess.run(

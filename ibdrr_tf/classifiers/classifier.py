@@ -65,6 +65,24 @@ class Classifier(tf.keras.Model):
       name: tf.keras.metrics.Mean(name) for name in ("loss", *parts)
     }
 
+  def compute_loss(
+    self,
+    x: Any = None,
+    y: tf.Tensor | None = None,
+    y_pred: tf.Tensor | None = None,
+    sample_weight: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    """Keras' own, where replicas may have parts of different sizes.
+
+    Keras takes a mean of the means of all parts.
+    """
+    loss = super().compute_loss(x, y, y_pred, sample_weight)
+    size = tf.cast(tf.shape(y)[0], tf.float32)
+    mean_size = tf.distribute.get_replica_context().all_reduce(
+      tf.distribute.ReduceOp.MEAN, size
+    )
+    return loss * size / mean_size
+
   def train_step(self, data: Any) -> dict[str, tf.Tensor]:
     """Takes one step on a batch."""
     if self._objective is None:

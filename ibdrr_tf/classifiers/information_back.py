@@ -145,7 +145,9 @@ def _rows_with(has_raw: tf.Tensor) -> tf.Tensor:
   """Numbers of the rows with a raw image, int32 [m]; the first if none has.
 
   An empty batch would leave batch normalisation without statistics; the row
-  that stands in for it has no weight.
+  that stands in for it has no weight in the loss. Among several replicas one
+  without any is more likely than a whole batch without any, and then a
+  reconstruction more is seen by the raw branch's statistics.
   """
   rows = tf.cast(tf.where(has_raw)[:, 0], tf.int32)
   return tf.cond(tf.size(rows) > 0, lambda: rows, lambda: tf.constant([0]))

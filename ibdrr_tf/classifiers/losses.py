@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-__all__ = ["cross_entropy", "distillation", "mean_of_chosen"]
+__all__ = ["batch_mean", "cross_entropy", "distillation", "mean_of_chosen"]
 
 
 def mean_of_chosen(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
@@ -22,6 +22,15 @@ def mean_of_chosen(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
   return tf.math.divide_no_nan(tf.reduce_sum(values * chosen), count)
 
 
+def batch_mean(values: tf.Tensor) -> tf.Tensor:
+  """The mean of the values of a batch, float32 [b].
+
+  Replicas may have parts of different sizes: averaged over replicas, it is the
+  mean over the whole batch.
+  """
+  return mean_of_chosen(values, tf.ones_like(values, tf.bool))
+
+
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
   """Softmax cross-entropy.
 
@@ -29,7 +38,7 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     labels: int [b].
     logits: float32 [b, classes].
   """
-  return tf.reduce_mean(
+  return batch_mean(
     tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   )
 
@@ -49,4 +58,4 @@ def distillation(
   """
   targets = tf.nn.softmax(tf.stop_gradient(old_logits) / temperature)
   log_shares = tf.nn.log_softmax(logits / temperature)
-  return -tf.reduce_mean(tf.reduce_sum(targets * log_shares, axis=1))
+  return -batch_mean(tf.reduce_sum(targets * log_shares, axis=1))

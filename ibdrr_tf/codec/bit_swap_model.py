@@ -341,7 +341,7 @@ class BitSwapModel(tf.keras.Model):
     self,
     planes: tf.Tensor,
     seed: tf.Tensor,
-    place: tuple[tf.Tensor, tf.Tensor] | None = None,
+    place: tuple[tf.Tensor, tf.Tensor],
   ) -> tf.Tensor:
     """The sum of the loss over the images of a batch."""
     bits, latent_bits = self.elbo_bits(planes, seed, place)
@@ -367,7 +367,8 @@ class BitSwapModel(tf.keras.Model):
   @tf.autograph.experimental.do_not_convert
   def test_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
     """One step of `evaluate`."""
-    self._step(data, tf.constant([0, -1], tf.int64))
+    place = noise.place_of(tf.shape(data)[:1])
+    self._step(data, tf.constant([0, -1], tf.int64), place)
     return {metric.name: metric.result() for metric in self.metrics}
 
 

@@ -205,7 +205,10 @@ class VectorQuantizer(tf.keras.layers.Layer):
       else:
         codes = tf.convert_to_tensor(self.codebooks[stage])
         chosen = nearest_code(rest, codes)
-        counts = tf.math.bincount(chosen, minlength=self.codebook_size)
+        # Not `bincount`, which GPUs refuse where ops must be deterministic.
+        counts = tf.math.unsorted_segment_sum(
+          tf.ones_like(chosen), chosen, self.codebook_size
+        )
       code = tf.gather(codes, chosen)
       indices.append(chosen)
       perplexities.append(perplexity(counts))

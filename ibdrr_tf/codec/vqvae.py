@@ -105,10 +105,10 @@ class CodeUsage(tf.keras.metrics.Metric):
     """Counts int32 `[n, h, w, depth]`."""
     depth = self.histogram.shape[0]
     offset = tf.range(depth) * self.codebook_size
-    counts = tf.math.bincount(
-      tf.reshape(indices + offset, [-1]),
-      minlength=depth * self.codebook_size,
-      dtype=tf.float32,
+    places = tf.reshape(indices + offset, [-1])
+    # Not `bincount`, which GPUs refuse where ops must be deterministic.
+    counts = tf.math.unsorted_segment_sum(
+      tf.ones_like(places, tf.float32), places, depth * self.codebook_size
     )
     self.histogram.assign_add(tf.reshape(counts, self.histogram.shape))
 

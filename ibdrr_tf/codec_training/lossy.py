@@ -190,6 +190,12 @@ def _adam(
   return training.adam(schedule, recipe.clip_norm)
 
 
+class _FeatureNetwork(UpperBound):
+  """A classifier to look through, once it is trained."""
+
+  frozen_gradients = True
+
+
 def _base_classifier_distance(
   config: ml_collections.ConfigDict,
   source: Source,
@@ -201,7 +207,11 @@ def _base_classifier_distance(
   small = config.copy_and_resolve_references()
   small.classifier.width = config.vqvae.feature_width
   small.classifier.epochs = config.vqvae.feature_epochs
-  method = UpperBound(small, scenario, source, folder / "features", strategy)
+  # The VQ-VAE's gradients pass through it, and nothing scales them.
+  small.mixed_precision = False
+  method = _FeatureNetwork(
+    small, scenario, source, folder / "features", strategy
+  )
   method.learn(0)
   return feature_distance(method.classifier)
 

@@ -65,6 +65,7 @@ def load_tfds(
     _check_features(tfds, builder, name)
     if not builder.is_prepared():
       _download(tfds, builder, name, root)
+      builder = _find_builder(tfds, name, root)
     try:
       return _read(tfds, builder, name, image_size, ram_bytes)
     except tf.errors.OpError as error:
@@ -147,6 +148,9 @@ def _download(
       builder.download_and_prepare()
       return
     except Exception as error:
+      # Another worker may have been faster, and have left no room for ours.
+      if _find_builder(tfds, name, root).is_prepared():
+        return
       # From a full disk to a licence that must be accepted by hand: all that
       # the user can do is to read it.
       reason = _first_line(error)

@@ -43,11 +43,14 @@ class Method(abc.ABC):
   Attributes:
     uses_codec: whether the constructor also takes the run's `codec`.
     classifier_class: how the classifier is trained.
+    frozen_gradients: whether gradients pass the classifier while its batch
+      normalisation is frozen, of which GPUs have no deterministic fused form.
     team: the workers that train together.
     classifier: the network after the last phase learned; None before the first.
   """
 
   uses_codec = False
+  frozen_gradients = False
   classifier_class: type[classifiers.Classifier] = classifiers.Classifier
 
   def __init__(
@@ -91,7 +94,8 @@ class Method(abc.ABC):
       width=config.width,
       image_shape=self.source.train.image_shape,
       classes=self.scenario.classes_seen(phase),
-      synchronized=self.strategy.num_replicas_in_sync > 1,
+      synchronized=self.frozen_gradients
+      or self.strategy.num_replicas_in_sync > 1,
       stem=config.stem,
       kind=self.classifier_class,
       mixed_precision=self.config.mixed_precision,
@@ -225,7 +229,10 @@ class Method(abc.ABC):
         seed = (self.config.seed, int(label))
         picked = selection.pick_random(len(members), count, seed)
       chosen.append(members[picked])
-    return np.concatenate(chosen)
+    # Workers on other hardware may see features that differ in a last bit, and
+    # so choose others: the chief decides.
+    mine = np.concatenate(chosen)
+    return self.team.gather(mine if self.team.is_chief else mine[:0])
 
   def exemplar_sizes(self, most: int) -> list[np.ndarray]:
     """Bytes that raw images of each class would take, before any is chosen.

@@ -58,6 +58,8 @@ class GFR(Distilling, Finetune):
   data, computed once, instead of a new view for each epoch.
   """
 
+  frozen_gradients = True
+
   def __init__(self, *args, **kwargs):
     super().__init__(*args, **kwargs)
     memory = self.workdir / "memory"
@@ -163,7 +165,8 @@ class GFR(Distilling, Finetune):
       tensorboard=self._folder("tensorboard", phase) / "generator",
       title=f"generator, phase {phase}",
     )
-    finished = self._generators.holds(phase)
+    # The critic is kept before the generator; a run may be killed in between.
+    finished = self._critics.holds(phase)
     self._gan = self._build_gan(phase, rounds, untaught=finished)
     if finished:
       return training.restore_finished(self._gan, job)

@@ -31,9 +31,8 @@ def sigmoid_loss(
   if old_logits is not None:
     old = tf.nn.sigmoid(tf.stop_gradient(old_logits))
     targets = tf.concat([old, targets[:, old.shape[-1] :]], axis=1)
-  return tf.reduce_mean(
-    tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
-  )
+  answers = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
+  return losses.batch_mean(tf.reduce_mean(answers, axis=1))
 
 
 class ICaRL(Distilling, RawReplay):

@@ -19,7 +19,7 @@ def less_forget_loss(features: tf.Tensor, old_features: tf.Tensor) -> tf.Tensor:
   """1 - cos(features, old features), the mean over a batch of [b, d] each."""
   unit = tf.math.l2_normalize(features, axis=1)
   old_unit = tf.math.l2_normalize(tf.stop_gradient(old_features), axis=1)
-  return tf.reduce_mean(1.0 - tf.reduce_sum(unit * old_unit, axis=1))
+  return losses.batch_mean(1.0 - tf.reduce_sum(unit * old_unit, axis=1))
 
 
 def ranking_loss(

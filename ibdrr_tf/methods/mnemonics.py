@@ -39,7 +39,7 @@ def kl_distillation(
   log_old = tf.nn.log_softmax(old)
   log_new = tf.nn.log_softmax(logits / temperature)
   divergence = tf.reduce_sum(tf.exp(log_old) * (log_old - log_new), axis=1)
-  return beta * temperature**2 * tf.reduce_mean(divergence)
+  return beta * temperature**2 * losses.batch_mean(divergence)
 
 
 def nearest_mean_loss(
@@ -56,6 +56,11 @@ def nearest_mean_loss(
   directions = tf.math.l2_normalize(means, axis=1)
   cosines = tf.matmul(unit, directions, transpose_b=True)
   return losses.cross_entropy(labels, cosines)
+
+
+# Keeps gradients from vanishing in a network of float16. A power of two changes
+# nothing in float32.
+_SCALE = 2.0**12
 
 
 def learn_pixels(
@@ -101,8 +106,8 @@ def learn_pixels(
       new = embed_pixels(pixels, training=False)
       means = tf.math.unsorted_segment_mean(new, places, count)
       means = tf.concat([tf.constant(old_means, tf.float32), means], axis=0)
-      loss = nearest_mean_loss(wanted, query_labels, means)
-    gradient = tape.gradient(loss, pixels)
+      loss = _SCALE * nearest_mean_loss(wanted, query_labels, means)
+    gradient = tape.gradient(loss, pixels) / _SCALE
     optimizer.apply_gradients([(gradient, pixels)])
 
   for batch in queries:
@@ -129,6 +134,8 @@ class Mnemonics(LUCIR):
   level, so what is kept as bytes are the herded images themselves; a larger
   `mnemonics.pixel_rate` does change them.
   """
+
+  frozen_gradients = True  # Of the pixels.
 
   def build(self, phase: int, **options: Any) -> classifiers.Classifier:
     """Convolutions that learn, and after the base phase only adapt."""

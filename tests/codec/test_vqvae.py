@@ -155,6 +155,19 @@ def test_training_repeats_from_the_seed():
   assert any(np.any(a != b) for a, b in zip(runs[0], runs[2], strict=True))
 
 
+def test_all_ops_are_deterministic_on_gpus():
+  """Runs ask for that, and TensorFlow then refuses `bincount` on GPUs."""
+  model = HierarchicalVQVAE(seed=3, **SMALL)
+  model.compile(tf.keras.optimizers.SGD(1e-3, jit_compile=False))
+  images = tf.TensorSpec([4, 16, 16, 3], tf.uint8)
+  for function in (model.train_step, model.test_step, model.encode):
+    graph = tf.function(function).get_concrete_function(images).graph
+    nested = [f.graph for f in graph._functions.values() if hasattr(f, "graph")]
+    ops = {op.type for part in (graph, *nested) for op in part.get_operations()}
+    assert "UnsortedSegmentSum" in ops or function == model.encode
+    assert not {op for op in ops if "Bincount" in op}
+
+
 def test_deeper_model_starts_where_the_shallow_one_ended():
   images = pictures(64)
   shallow = HierarchicalVQVAE(**SMALL)

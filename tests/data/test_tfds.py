@@ -1,5 +1,6 @@
 import http.server
 import io
+import shutil
 import socket
 import subprocess
 import sys
@@ -95,6 +96,13 @@ class TinyFaraway(_Builder):
   url_infos = {"http://127.0.0.1:1/tiny.zip": None}  # noqa: RUF012
 
 
+class TinyRace(_Builder):
+  def _split_generators(self, dl_manager):
+    # Another worker prepares the same set meanwhile, and is done first.
+    shutil.copytree(TinyRace.others, TinyRace.target)
+    raise OSError("Directory not empty")
+
+
 class TinyFailing(_Builder):
   def _split_generators(self, dl_manager):
     raise ValueError("the moon is full.\nTry tomorrow.")
@@ -132,6 +140,18 @@ def test_prepares_and_reads(tmp_path):
     assert split.image_shape == (10, 12, 3)
     np.testing.assert_array_equal(_pixels(split), images)
     np.testing.assert_array_equal(split.labels, labels)
+
+
+def test_another_worker_may_prepare_it_first(tmp_path):
+  module.load_tfds("tiny_photos", str(tmp_path / "a"))
+  (TinyRace.others,) = (tmp_path / "a/tiny_photos").iterdir()
+  info = TinyRace.others / "dataset_info.json"
+  info.write_text(info.read_text().replace("tiny_photos", "tiny_race"))
+  for path in TinyRace.others.glob("tiny_photos-*"):
+    path.rename(path.with_name(path.name.replace("tiny_photos", "tiny_race")))
+  TinyRace.target = tmp_path / "b/tiny_race/1.0.0"
+  loaded = module.load_tfds("tiny_race", str(tmp_path / "b"))
+  assert len(loaded.train.labels) == 7
 
 
 def test_keeps_the_order_of_many_files(tmp_path):

@@ -244,6 +244,22 @@ def test_mnemonics_keeps_learned_pixels(finished, tmp_path):
 
 
 @only("gfr")
+def test_gfr_killed_between_critic_and_generator_is_taken_up(
+  finished, tmp_path
+):
+  _, outputs, ledgers, folder = finished
+  shutil.copytree(folder / "after-1", tmp_path / "w")
+  memory = tmp_path / "w/memory"
+  (memory / "generator-001.npz").unlink()
+  shutil.copy(folder / "after-0/memory/generator-000.npz", memory)
+  again = make("gfr", tmp_path / "w")
+  again.restore(0)
+  run(again, [1])
+  np.testing.assert_array_equal(again.classifier(all_images(again)), outputs[1])
+  assert on_disk(again) == ledgers[1][1]
+
+
+@only("gfr")
 def test_gfr_freezes_batch_statistics_after_the_base_phase(finished, tmp_path):
   method = finished[0]
   base = after_base_phase(finished, tmp_path)
