@@ -163,6 +163,26 @@ def test_baselines_are_variants_of_one_config(variant, epochs, backbone):
   )
 
 
+@pytest.mark.parametrize(
+  ("name", "expected"),
+  [
+    ("demo", ("shapes", 0, 5, "ib_drr")),  # 0 is half of the classes.
+    ("cifar100", ("cifar100", 50, 5, "ib_drr")),
+    ("cifar100_mini", ("cifar100", 10, 5, "ib_drr")),
+    ("imagenet_subset", ("folder", 50, 5, "ib_drr")),
+    ("folder", ("folder", 0, 5, "ib_drr")),
+  ],
+)
+def test_every_config_is_valid(name, expected):
+  path = pathlib.Path(__file__).parents[1] / f"configs/{name}.py"
+  config, _ = command_line.parse_config(_run_flags(), ["m", f"--config={path}"])
+  validate(config, tuple(METHODS))
+  scenario = config.scenario
+  assert expected == (
+    *(config.dataset, scenario.base_classes, scenario.phases, config.method),
+  )
+
+
 def test_an_unknown_variant_is_named():
   path = pathlib.Path(__file__).parents[1] / "configs/cifar100_baselines.py"
   with pytest.raises(UserError, match=r"'der'.*lucir"):
