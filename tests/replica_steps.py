@@ -56,9 +56,9 @@ def train(strategy, build, batches, steps, folder):
   return model, before
 
 
-def build_replay_classifier(momentum=0.0):
+def build_small_classifier(**options):
   tf.keras.utils.set_random_seed(1)
-  model = build_classifier(
+  return build_classifier(
     backbone="resnet18",
     width=4,
     image_shape=(16, 16, 3),
@@ -66,8 +66,12 @@ def build_replay_classifier(momentum=0.0):
     # On one replica too: Keras' other, fused form corrects running variances
     # by n / (n - 1).
     synchronized=True,
-    kind=ReplayClassifier,
+    **options,
   )
+
+
+def build_replay_classifier(momentum=0.0):
+  model = build_small_classifier(kind=ReplayClassifier)
   model.compile(
     L2SGD(0.1, momentum, l2=5e-4, jit_compile=False),
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -101,13 +105,7 @@ def replay_batches(epochs, share):
 
 
 def build_ranked_classifier():
-  tf.keras.utils.set_random_seed(1)
-  model = build_classifier(
-    backbone="resnet18",
-    width=4,
-    image_shape=(16, 16, 3),
-    classes=3,
-    synchronized=True,
+  model = build_small_classifier(
     head=lambda features, classes: cosine_head(features, classes, 0),
     last_relu=False,
   )
