@@ -5,7 +5,6 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -20,7 +19,7 @@ __all__ = [
 ]
 
 # Each run of many its own: colours first, then markers.
-_STYLES = cycler(marker=["o", "s", "^", "D"]) * cycler(
+_STYLES = matplotlib.cycler(marker=["o", "s", "^", "D"]) * matplotlib.cycler(
   color=matplotlib.color_sequences["tab10"]
 )
 

@@ -243,6 +243,18 @@ def test_mnemonics_keeps_learned_pixels(finished, tmp_path):
   assert (kept != herded).mean() > 0.01
 
 
+@only("gfr", "mnemonics")
+def test_frozen_batch_norm_can_be_differentiated_on_gpus(finished):
+  """The fused form cannot, where ops must be deterministic."""
+  method, *_ = finished
+  layers = [
+    layer
+    for layer in method.classifier.layers
+    if isinstance(layer, tf.keras.layers.BatchNormalization)
+  ]
+  assert layers and not any(layer.fused for layer in layers)
+
+
 @only("gfr")
 def test_gfr_killed_between_critic_and_generator_is_taken_up(
   finished, tmp_path
