@@ -42,7 +42,7 @@ def get_config() -> ml_collections.ConfigDict:
   # The paper's recipe, scaled down by width and epochs, and with a rate that
   # falls later: a few epochs would be over before anything is learned.
   config.classifier = ml_collections.ConfigDict()
-  config.classifier.backbone = "resnet18"
+  config.classifier.backbone = "resnet18"  # or resnet8, resnet32
   config.classifier.stem = "small"  # or large, for images of 100 pixels or more
   config.classifier.width = 8
   config.classifier.epochs = 6

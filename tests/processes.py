@@ -12,6 +12,7 @@ TINY_REPLAY = [
   "--config.data.classes=4",
   "--config.data.shapes_train=20",
   "--config.data.shapes_test=5",
+  "--config.classifier.backbone=resnet8",
   "--config.classifier.width=2",
   "--config.classifier.epochs=2",
   "--config.classifier.batch_size=16",

@@ -59,7 +59,7 @@ def train(strategy, build, batches, steps, folder):
 def build_small_classifier(**options):
   tf.keras.utils.set_random_seed(1)
   return build_classifier(
-    backbone="resnet18",
+    backbone="resnet8",
     width=4,
     image_shape=(16, 16, 3),
     classes=3,

@@ -24,6 +24,7 @@ TINY = [
   "--phases=1",
   "--config.data.shapes_train=24",
   "--config.data.shapes_test=4",
+  "--config.classifier.backbone=resnet8",
   "--config.classifier.width=2",
   "--config.classifier.epochs=1",
   "--config.vqvae.codebook_size=16",

@@ -13,6 +13,7 @@ TINY = [
   "--config.data.classes=4",
   "--config.data.shapes_train=12",
   "--config.data.shapes_test=5",
+  "--config.classifier.backbone=resnet8",
   "--config.classifier.width=2",
   "--config.classifier.epochs=1",
   "--config.classifier.batch_size=16",

@@ -74,6 +74,7 @@ def test_two_cpu_devices_learn_a_phase(tmp_path, method):
       "--config.data.classes=4",
       "--config.data.shapes_train=30",
       "--config.data.shapes_test=5",
+      "--config.classifier.backbone=resnet8",
       "--config.classifier.width=2",
       "--config.classifier.epochs=2",
       "--config.classifier.batch_size=59",

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["BACKBONES", "FEATURES", "STEMS", "resnet18", "resnet32"]
+__all__ = ["BACKBONES", "FEATURES", "STEMS", "resnet8", "resnet18", "resnet32"]
 
 layers = tf.keras.layers
 
@@ -110,23 +110,32 @@ def resnet18(
   return _residual_network(x, widths, 2, synchronized, **options)
 
 
-def resnet32(
-  x: tf.Tensor, width: int = 16, synchronized: bool = False, **options: Any
+def _cifar_resnet(
+  x: tf.Tensor,
+  width: int = 16,
+  synchronized: bool = False,
+  *,
+  blocks: int,
+  **options: Any,
 ) -> tf.Tensor:
-  """The CIFAR ResNet-32: three stages of five blocks.
+  """The CIFAR ResNets: three stages of n blocks make 6n + 2 layers.
 
   Where the shape changes, the shortcut is a 1x1 convolution (option B), as in
   LUCIR's and Mnemonics' code.
   """
   widths = [width, 2 * width, 4 * width]
-  return _residual_network(x, widths, 5, synchronized, **options)
+  return _residual_network(x, widths, blocks, synchronized, **options)
 
 
-BACKBONES = {"resnet18": resnet18, "resnet32": resnet32}
+resnet8 = functools.partial(_cifar_resnet, blocks=1)
+resnet32 = functools.partial(_cifar_resnet, blocks=5)
+
+BACKBONES = {"resnet8": resnet8, "resnet18": resnet18, "resnet32": resnet32}
 
 STEMS = ("small", "large")
 # Layers whose output can serve as features: the ends of stages, and the last.
 FEATURES = {
+  "resnet8": ("stage_0", "stage_1", "stage_2", "features"),
   "resnet18": ("stage_0", "stage_1", "stage_2", "stage_3", "features"),
   "resnet32": ("stage_0", "stage_1", "stage_2", "features"),
 }

@@ -39,6 +39,7 @@ def test_every_stage_is_trained(codec_folder):
   config.data.classes, config.scenario.phases = 4, 1
   config.data.shapes_train, config.data.shapes_test = 8, 1
   config.data.image_size = 16
+  config.classifier.backbone = "resnet8"
   config.classifier.width = 2
   for name, value in {
     "codebook_size": 16,

@@ -30,6 +30,7 @@ def parameters(model):
     # The numbers that the well-known PyTorch versions print.
     ("resnet18", 64, 100, 11_220_132),
     ("resnet32", 16, 10, 466_906),
+    ("resnet8", 16, 10, 78_042),  # By hand.
   ],
 )
 def test_parameter_counts(backbone, width, classes, published):

@@ -11,8 +11,8 @@ from ibdrr_tf.classifiers.scaled_conv import ScaledConv2D
 
 def build(classes, fixed=0, **options):
   return classifiers.build_classifier(
-    backbone="resnet18",
-    width=2,
+    backbone="resnet8",
+    width=4,
     image_shape=(8, 8, 3),
     classes=classes,
     head=lambda x, n: cosine.cosine_head(x, n, fixed),

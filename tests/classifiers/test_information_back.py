@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 def make(batch, learning_rate=0.1, **options):
   tf.keras.utils.set_random_seed(0)
   classifier = build_classifier(
-    backbone="resnet18",
+    backbone="resnet8",
     width=2,
     image_shape=SHAPE,
     classes=3,

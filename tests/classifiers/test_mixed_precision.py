@@ -16,7 +16,7 @@ from ibdrr_tf.replay.pipeline import Prepared
 def build(mixed_precision, **options):
   tf.keras.utils.set_random_seed(0)
   return classifiers.build_classifier(
-    backbone="resnet18",
+    backbone="resnet8",
     width=4,
     image_shape=(16, 16, 3),
     classes=3,
@@ -65,7 +65,7 @@ def train(mixed_precision, folder):
       inputs, tf.constant(images(seed=1)), tf.range(8) < 5
     ),
     weight=0.5,
-    feature="stage_3",
+    feature="stage_2",
   )
   batch = (images(), np.arange(8) % 3)
   job = training.Fit(

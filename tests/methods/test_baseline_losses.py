@@ -97,7 +97,7 @@ def test_nearest_mean_loss_against_numpy():
 def test_learned_pixels_move_and_lower_the_loss():
   tf.keras.utils.set_random_seed(0)
   classifier = classifiers.build_classifier(
-    backbone="resnet18", width=2, image_shape=(8, 8, 3), classes=3
+    backbone="resnet8", width=4, image_shape=(8, 8, 3), classes=3
   )
   generator = np.random.default_rng(0)
   images = generator.integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)

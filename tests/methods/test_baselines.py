@@ -34,6 +34,7 @@ def make(name, workdir, **section):
   tf.config.experimental.enable_op_determinism()
   config = configs.get_config()
   config.method = name
+  config.classifier.backbone = "resnet8"
   config.classifier.width = 2
   config.classifier.epochs = 1
   config.classifier.batch_size = 8

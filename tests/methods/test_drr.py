@@ -60,6 +60,7 @@ def coder():
 def make(tmp_path, source, vqvae, bit_swap, coder):
   def make_method(name, selection="random", **replay):
     config = configs.get_config()
+    config.classifier.backbone = "resnet8"
     config.classifier.width = 2
     config.classifier.epochs = 1
     config.classifier.padding = 1

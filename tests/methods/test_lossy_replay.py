@@ -37,6 +37,7 @@ def make(tmp_path, source):
     tf.config.experimental.enable_op_determinism()
     config = configs.get_config()
     config.method = name
+    config.classifier.backbone = "resnet8"
     config.classifier.width = 2
     config.classifier.epochs = 1
     config.classifier.padding = 1

@@ -31,6 +31,7 @@ def make(tmp_path):
   def make_method(name, **memory):
     config = configs.get_config()
     config.method = name
+    config.classifier.backbone = "resnet8"
     config.classifier.width = 2
     config.classifier.epochs = 1
     config.classifier.padding = 1
