@@ -113,7 +113,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.ib = ml_collections.ConfigDict()
   config.ib.weight = 0.005  # lambda
   config.ib.feature = "features"  # or the end of a stage: stage_0, stage_1, …
-  config.ib.batch_norm = "update"  # or batch, or moving
+  config.ib.batch_norm = "moving"  # or batch, or update
 
   config.memory = ml_collections.ConfigDict()
   config.memory.exemplars_per_class = 20

@@ -79,6 +79,7 @@ def build_replay_classifier(momentum=0.0):
       inputs["images"], inputs["raw"], inputs["has_raw"]
     ),
     weight=0.5,
+    batch_norm="update",  # The one in which replicas share most.
   )
   return model
 

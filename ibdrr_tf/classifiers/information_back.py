@@ -30,9 +30,10 @@ __all__ = [
 RAW_IMAGES = ("none", "star", "exemplars")
 
 # How the raw branch meets batch normalisation. The paper does not say.
-# update: its own batch statistics, which also move the running averages;
-# batch: its own statistics, but the averages stay; moving: the averages.
-BATCH_NORMS = ("update", "batch", "moving")
+# moving: the running averages; batch: its own statistics, but the averages
+# stay; update: its own statistics, which also move the averages, to what raw
+# images there are: in later phases, mostly those of the new classes.
+BATCH_NORMS = ("moving", "batch", "update")
 
 
 def similarity_loss(raw: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:
@@ -67,7 +68,7 @@ class ReplayClassifier(Classifier):
     prepare: Callable[[Any], Any] | None = None,
     weight: float = 0.0,
     feature: str = "features",
-    batch_norm: str = "update",
+    batch_norm: str = "moving",
     **kwargs: Any,
   ) -> None:
     """As Keras' own, with Information Back.

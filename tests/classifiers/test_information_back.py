@@ -131,7 +131,9 @@ def test_without_any_twin_the_term_is_nothing(batch):
   nobody = np.zeros(4, bool)
   results = []
   for raw in (batch.raw, np.zeros_like(batch.raw)):
-    classifier = make(Batch(batch.images, raw, nobody), weight=9.0)
+    classifier = make(
+      Batch(batch.images, raw, nobody), weight=9.0, batch_norm="update"
+    )
     step(classifier)
     results.append(classifier.get_weights())
   plain = make(Batch(batch.images, batch.raw, nobody), weight=0.0)
