@@ -30,6 +30,7 @@ TINY = [
   "--config.vqvae.codebook_size=16",
   "--config.vqvae.embedding=8",
   "--config.vqvae.channels=16",
+  "--config.vqvae.residual_blocks=1",
   "--config.vqvae.residual_channels=8",
   "--config.vqvae.start_from=",
   "--config.vqvae.bottom_depth=1",
@@ -37,6 +38,7 @@ TINY = [
   "--config.vqvae.epochs=3",
   "--config.vqvae.batch_size=16",
   "--config.bitswap.epochs=2",
+  "--config.bitswap.latents=1",
   "--config.bitswap.batch_size=16",
   "--config.bitswap.width=8",
   "--config.bitswap.embedding=4",
@@ -56,6 +58,7 @@ def tiny_config():
     "codebook_size": 16,
     "embedding": 8,
     "channels": 16,
+    "residual_blocks": 1,
     "residual_channels": 8,
     "epochs": 3,
     "batch_size": 16,
@@ -111,6 +114,7 @@ def test_bit_swap_is_tuned_on_and_stops_when_flat(trained, tmp_path):
   for name, value in {
     "epochs": 50,
     "fine_tune_epochs": 40,
+    "latents": 1,
     "batch_size": 32,
     "width": 8,
     "embedding": 4,
@@ -141,7 +145,9 @@ def test_bit_swap_is_tuned_on_and_stops_when_flat(trained, tmp_path):
 
 def test_a_used_trainer_tunes_as_a_new_one_does(trained, tmp_path):
   config = tiny_config()
-  config.bitswap.update(width=8, embedding=4, batch_size=16, epochs=2)
+  config.bitswap.update(
+    latents=1, width=8, embedding=4, batch_size=16, epochs=2
+  )
   vqvae = codec_training.load_vqvae(trained)
   generator = np.random.default_rng(0)
 

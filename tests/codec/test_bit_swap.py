@@ -16,6 +16,8 @@ from ibdrr_tf.codec.code_codec import CodeCodec
 from ibdrr_tf.errors import UserError
 
 CODES = 16
+# Chains that several tests share a codec for.
+SHORT = {"chain_images": 5, "group": 4, "parallel": 2}
 
 
 def make_model(depths=(1, 1), latents=2, seed=0, noise=0.2, **options):
@@ -37,10 +39,11 @@ def make_model(depths=(1, 1), latents=2, seed=0, noise=0.2, **options):
   return model
 
 
-# Building its graphs takes longer than what most tests do with them.
+# Building their graphs takes longer than what most tests do with them.
 coder_of = functools.cache(BitSwap)
 
 
+@functools.cache
 def make_codec(model, **options):
   data = bit_swap_file.to_bytes(model)
   return CodeCodec(
@@ -133,16 +136,16 @@ def test_large_grids_and_single_images(stride):
 
 
 def test_any_chain_decodes_alone(model):
-  codec = make_codec(model, chain_images=10, group=4, parallel=2)
-  top, bottom = random_codes(np.random.default_rng(3), 37, (2, 2))
+  codec = make_codec(model, **SHORT)
+  top, bottom = random_codes(np.random.default_rng(3), 18, (2, 2))
   chains = codec.compress(top, bottom)
   assert len(chains) == 4
-  assert_same(codec.decompress([chains[2]]), (top[20:30], bottom[20:30]))
-  assert_same(codec.decompress(chains[2:]), (top[20:], bottom[20:]))
+  assert_same(codec.decompress([chains[2]]), (top[10:15], bottom[10:15]))
+  assert_same(codec.decompress(chains[2:]), (top[10:], bottom[10:]))
 
 
 def test_chains_that_are_swapped_or_missing_are_found(model):
-  codec = make_codec(model, chain_images=5)
+  codec = make_codec(model, **SHORT)
   top, bottom = random_codes(np.random.default_rng(3), 20, (2, 2))
   one, two, three, four = codec.compress(top, bottom)
   for mixed in ([two, one, three, four], [one, three], [one, one], [four, one]):
@@ -194,9 +197,9 @@ def test_stored_models_code_the_same(model):
   loaded = bit_swap_file.from_bytes(data)
   assert bit_swap_file.to_bytes(loaded) == data
   codes = random_codes(np.random.default_rng(5), 9, (2, 2))
-  assert make_codec(loaded).compress(*codes) == make_codec(model).compress(
-    *codes
-  )
+  assert make_codec(loaded, **SHORT).compress(*codes) == make_codec(
+    model, **SHORT
+  ).compress(*codes)
   with pytest.raises(UserError, match="Bit-Swap model is damaged"):
     bit_swap_file.from_bytes(data[:-20] + b"\0" + data[-19:])
   with pytest.raises(UserError, match="IBBS"):
@@ -204,7 +207,7 @@ def test_stored_models_code_the_same(model):
 
 
 def test_every_changed_byte_is_found(model):
-  codec = make_codec(model, group=4)
+  codec = make_codec(model, **SHORT)
   codes = random_codes(np.random.default_rng(6), 3, (2, 2))
   (chain,) = codec.compress(*codes)
   for place in range(len(chain)):
@@ -221,7 +224,7 @@ def test_every_changed_byte_is_found(model):
 
 
 def test_wrong_models_and_mixed_up_chains_are_named(model):
-  codec = make_codec(model)
+  codec = make_codec(model, **SHORT)
   other = make_codec(make_model(seed=1))
   codes = random_codes(np.random.default_rng(8), 4, (2, 2))
   with pytest.raises(UserError, match="another model"):
