@@ -6,9 +6,9 @@
 50 base classes, then 5, 10 or 25 phases, 20 raw exemplars a class. After the
 colon stands one of
 
-    lwf, icarl, lucir, mnemonics    ResNet-32, 160 epochs a phase
+    lwf, icarl, lucir, mnemonics    ResNet-32, 160 epochs a phase (IB-DRR's)
     lwf_pycil, icarl_pycil          ResNet-32, PyCIL's epochs
-    icarl_original                  the sigmoid loss of the paper, 70 epochs
+    icarl_original                  the sigmoid loss of its paper, 70 epochs
     gfr                             ResNet-18, 201 epochs of Adam
 
 Published averages over 5 phases: LUCIR 63.2 % and Mnemonics 63.3 % with the

@@ -6,8 +6,8 @@
 `DIR` holds `train/<class>/*` and `val/<class>/*` (or `test/<class>/*`) with
 JPEG, PNG or WebP files. Half of the classes are base classes; `--phases` must
 divide the other half. Without `--codec` one is trained on the base classes.
-Twenty classes of 200 images at 64 pixels take about a minute an epoch on two
-CPU cores; what accuracy to expect depends on the images.
+Twenty classes of 200 images at 64 pixels take three quarters of a minute an
+epoch on one CPU core; what accuracy to expect depends on the images.
 """
 
 import ml_collections

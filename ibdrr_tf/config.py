@@ -18,7 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.method = "ib_drr"
   config.dataset = "shapes"  # shapes, folder, or a TensorFlow Datasets name
   config.data_dir = ""
-  config.codec = ""  # a codec folder; "" trains one on the base classes
+  config.codec = ""  # a name or folder; "" trains one on the base classes
   config.seed = 0
   config.distribute = "auto"  # none, mirrored over all GPUs, or multi_worker
   config.cpu_devices = 0  # logical devices, to try mirrored without a GPU
@@ -105,7 +105,7 @@ def get_config() -> ml_collections.ConfigDict:
   # How codes are replayed; see replay/pipeline.py.
   config.replay = ml_collections.ConfigDict()
   config.replay.cache = "images"  # or codes, which are decoded in every step
-  config.replay.raw_share = 0.0  # of reconstructions that give way to a twin
+  config.replay.raw_share = 0.0  # how often a raw twin is taken instead
   config.replay.test_view = "raw"  # or codec, or both, averaged
   config.replay.adapt_batch_norm = False  # to the raw images at hand
 

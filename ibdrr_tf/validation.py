@@ -72,7 +72,7 @@ def validate(
   _shares("classifier.milestones", classifier.milestones)
   _validate_replay(config.replay, config.ib)
   features = resnet.FEATURES[classifier.backbone]
-  _one_of("config.ib.feature", config.ib.feature, features)
+  _one_of("ib.feature", config.ib.feature, features)
 
 
 def _validate_memory(config: ml_collections.ConfigDict, method: str) -> None:
@@ -150,15 +150,15 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
 def _validate_replay(
   replay: ml_collections.ConfigDict, ib: ml_collections.ConfigDict
 ) -> None:
-  _one_of("config.replay.cache", replay.cache, pipeline.CACHES)
-  _one_of("config.replay.test_view", replay.test_view, ("raw", "codec", "both"))
+  _one_of("replay.cache", replay.cache, pipeline.CACHES)
+  _one_of("replay.test_view", replay.test_view, ("raw", "codec", "both"))
   if not 0 <= replay.raw_share <= 1:
     raise UserError(
       f"config.replay.raw_share={replay.raw_share} is out of range: give a "
       f"number from 0 to 1."
     )
   _at_least("ib.weight", ib.weight, 0)
-  _one_of("config.ib.batch_norm", ib.batch_norm, information_back.BATCH_NORMS)
+  _one_of("ib.batch_norm", ib.batch_norm, information_back.BATCH_NORMS)
 
 
 def _check_fields(config, expected, path: str) -> None:
@@ -177,7 +177,8 @@ def _check_fields(config, expected, path: str) -> None:
 def _one_of(name: str, value: str, allowed) -> None:
   if value not in allowed:
     raise UserError(
-      f"{name}={value!r} is unknown: choose from {', '.join(sorted(allowed))}."
+      f"config.{name}={value!r} is unknown: choose from "
+      f"{', '.join(sorted(allowed))}."
     )
 
 

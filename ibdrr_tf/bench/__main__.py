@@ -18,8 +18,9 @@ with `--distribute` it measures these devices alone. `memory` prints the byte
 ledger of CIFAR-100's 50,000 training images, models included, beside the
 paper's; and bytes against quality beside WebP and JPEG.
 
-`--quick` measures less; `codec` and `memory` then need no data: they take
-generated images where there is no CIFAR-100. `--json=FILE` keeps the figures.
+`--quick` makes these four measure less; `codec` and `memory` then need no data:
+they take generated images where there is no CIFAR-100. `--json=FILE` keeps the
+figures.
 
     python -m ibdrr_tf.bench lossy --codec=DIR[,DIR...] --data_dir=DATA \
       --config=configs/cifar100_mini.py [--photographs=DIR] [--picture=PNG]
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> None:
   }.items():
     flags.DEFINE_string(name, "", text, flag_values=values)
   for name, text in {
-    "quick": "measure less, in seconds instead of minutes",
+    "quick": "measure less, in a minute or two: codec, replay, train, memory",
     "sizes": "also try sizes of chains and groups",
   }.items():
     flags.DEFINE_boolean(name, False, text, flag_values=values)

@@ -52,7 +52,7 @@ class Options:
     photographs: a folder of image files, or "".
     picture: where to draw reconstructions, or "".
     classify: a folder for the checkpoints of classifiers, or "".
-    quick: whether to measure less, in seconds instead of minutes.
+    quick: whether to measure less, in a minute or two.
     sizes: whether to try sizes of chains and groups.
   """
 

@@ -114,7 +114,8 @@ def markdown(runs: dict[str, dict[str, Any]]) -> str:
     table,
     f"Backbone: {'; '.join(sorted(backbones))}. Seed "
     f"{', '.join(map(str, seeds))}. Bytes are those on disk after the last "
-    "phase.",
+    "phase, or of upper_bound those of all pixels; seconds, of machines that "
+    "may have had other work.",
     "Accuracy after each phase, % of all classes seen:",
     phases,
     "![Accuracy after each phase](phase_accuracy.png)",

@@ -11,13 +11,16 @@ FULL_SET = 50_000
 
 @dataclasses.dataclass(frozen=True)
 class Ledger:
-  """What lies on the disk after a phase. All in bytes but the last three.
+  """What is kept after a phase. All in bytes but the last two.
+
+  Each is the size of files, but for `upper_bound`, which keeps the data set and
+  is charged with its pixels.
 
   Attributes:
     payload: the bit-strings' chains, headers and initial bits included; the
       encoded images themselves where images are kept as WebP or JPEG.
     index: everything else in `memory/` but the exemplars.
-    raw_exemplars: raw images, losslessly compressed.
+    raw_exemplars: raw images, losslessly compressed; `upper_bound`'s are not.
     codec_vqvae: the stored VQ-VAE.
     codec_bitswap: the stored Bit-Swap model.
     other_models: generators and kept copies of old networks.
