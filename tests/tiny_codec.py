@@ -9,17 +9,22 @@ from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 CODES = 16
 
 
-def write_codec(folder, seed):
-  """Fills a folder with both stages and static tables."""
-  generator = np.random.default_rng(seed)
-  vqvae = HierarchicalVQVAE(
-    codebook_size=CODES,
+def small_vqvae(codes: int = CODES, **options) -> HierarchicalVQVAE:
+  """One that encodes at once, with as many codes on each level."""
+  return HierarchicalVQVAE(
+    codebook_size=codes,
     embedding=4,
     channels=8,
     residual_blocks=1,
     residual_channels=4,
-    seed=seed,
+    **options,
   )
+
+
+def write_codec(folder, seed):
+  """Fills a folder with both stages and static tables."""
+  generator = np.random.default_rng(seed)
+  vqvae = small_vqvae(seed=seed)
   for level in vqvae.quantizers:
     level.adopt(
       [generator.normal(size=b.shape).astype("f4") for b in level.codebooks]

@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_config import tiny_config
 
-from ibdrr_tf import config as configs
 from ibdrr_tf.classifiers.classifier import plain
 from ibdrr_tf.data.scenario import make_scenario
 from ibdrr_tf.data.source import Source, in_memory
@@ -32,14 +32,7 @@ def tiny_source():
 def make(name, workdir, **section):
   # As a run does; without it, equal runs may differ in the last bit.
   tf.config.experimental.enable_op_determinism()
-  config = configs.get_config()
-  config.method = name
-  config.classifier.backbone = "resnet8"
-  config.classifier.width = 2
-  config.classifier.epochs = 1
-  config.classifier.batch_size = 8
-  config.classifier.padding = 1
-  config.memory.exemplars_per_class = 3
+  config = tiny_config(name, 3)
   config.gfr.generator_epochs = 3
   config.gfr.generator_batch_size = 8
   config.gfr.hidden = 8

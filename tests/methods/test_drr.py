@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_codec import small_vqvae
+from tiny_config import tiny_config
 
-from ibdrr_tf import config as configs
 from ibdrr_tf.codec import code_tree
 from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data.scenario import make_scenario
 from ibdrr_tf.data.source import Source, in_memory
 from ibdrr_tf.methods import METHODS
@@ -30,14 +30,7 @@ def source():
 @pytest.fixture(scope="module")
 def vqvae():
   tf.keras.utils.set_random_seed(0)
-  return HierarchicalVQVAE(
-    codebook_size=64,
-    embedding=4,
-    channels=8,
-    residual_blocks=1,
-    residual_channels=4,
-    layout="subpixel",
-  )
+  return small_vqvae(64)
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +52,7 @@ def coder():
 @pytest.fixture
 def make(tmp_path, source, vqvae, bit_swap, coder):
   def make_method(name, selection="random", **replay):
-    config = configs.get_config()
-    config.classifier.backbone = "resnet8"
-    config.classifier.width = 2
-    config.classifier.epochs = 1
-    config.classifier.padding = 1
-    config.classifier.batch_size = 8
-    config.memory.exemplars_per_class = KEPT
+    config = tiny_config(name, KEPT)
     config.memory.selection = selection
     config.replay.update(replay)
     scenario = make_scenario((3, 1, 0, 2), classes=0, base_classes=2, phases=2)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_config import tiny_config
 
-from ibdrr_tf import config as configs
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.scenario import make_scenario
 from ibdrr_tf.data.source import Source, in_memory
@@ -35,14 +35,7 @@ def make(tmp_path, source):
   def make_method(name, folder="w", **memory):
     # As a run does; without it, equal runs may differ in the last bit.
     tf.config.experimental.enable_op_determinism()
-    config = configs.get_config()
-    config.method = name
-    config.classifier.backbone = "resnet8"
-    config.classifier.width = 2
-    config.classifier.epochs = 1
-    config.classifier.padding = 1
-    config.classifier.batch_size = 8
-    config.memory.exemplars_per_class = KEPT
+    config = tiny_config(name, KEPT)
     config.memory.quality = 60
     config.memory.update(memory)
     validate(config, tuple(METHODS))

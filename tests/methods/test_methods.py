@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_config import tiny_config
 
-from ibdrr_tf import config as configs
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.data.scenario import make_scenario
 from ibdrr_tf.data.source import Source, in_memory
@@ -29,13 +29,7 @@ def tiny_source():
 @pytest.fixture
 def make(tmp_path):
   def make_method(name, **memory):
-    config = configs.get_config()
-    config.method = name
-    config.classifier.backbone = "resnet8"
-    config.classifier.width = 2
-    config.classifier.epochs = 1
-    config.classifier.padding = 1
-    config.memory.exemplars_per_class = 3
+    config = tiny_config(name, 3)
     config.memory.update(memory)
     scenario = make_scenario(
       (5, 4, 3, 2, 1, 0), classes=0, base_classes=2, phases=2

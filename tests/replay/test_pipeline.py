@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_codec import small_vqvae
 
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import source, stream
 from ibdrr_tf.replay import pipeline
 from ibdrr_tf.replay.codec import encode_examples
@@ -15,14 +15,7 @@ COUNT, SIZE, PADDING = 11, (16, 16), 2
 @pytest.fixture(scope="module")
 def vqvae():
   tf.keras.utils.set_random_seed(0)
-  return HierarchicalVQVAE(
-    codebook_size=16,
-    embedding=4,
-    channels=8,
-    residual_blocks=1,
-    residual_channels=4,
-    layout="subpixel",
-  )
+  return small_vqvae()
 
 
 @pytest.fixture(scope="module")
