@@ -6,7 +6,7 @@
 The first 20 classes of order 1993 with all their 500 images: 10 base classes
 and 5 phases of 2, ResNet-18 of width 16, 20 epochs a phase, codes of bottom
 depth 2. About three quarters of an hour on two quiet cores; `ib_drr` ends with
-62 % of 20 classes, `upper_bound` with 65 (results/README.md).
+64 % of 20 classes, `upper_bound` with 65 (results/README.md).
 
 `--codec=cifar100` takes the codec that comes with the package. It was trained,
 without labels, on the 50 base classes of the full protocol, all of these 20

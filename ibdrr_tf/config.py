@@ -111,7 +111,7 @@ def get_config() -> ml_collections.ConfigDict:
 
   # Information Back, section 5.
   config.ib = ml_collections.ConfigDict()
-  config.ib.weight = 0.005  # lambda
+  config.ib.weight = 0.5  # lambda; the paper's is .005, see results/options.md
   config.ib.feature = "features"  # or the end of a stage: stage_0, stage_1, …
   config.ib.batch_norm = "moving"  # or batch, or update
 
