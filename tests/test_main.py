@@ -102,6 +102,7 @@ def assert_one_sentence(code, error, *parts):
     (["--config.classifier.milestones=('a',)"], ["milestones", "0 to 1"]),
     (["--config.vqvae.residual_channels=0"], ["residual_channels=0"]),
     (["--config.vqvae.learning_rate=0.0"], ["learning_rate", "above 0"]),
+    (["--config.vqvae.layout=flat"], ["config.vqvae.layout='flat'", "paper"]),
     (["--config.data.image_size=100000"], ["ram_bytes"]),
     (["extra"], ["'extra'", "--help"]),
   ],
@@ -162,6 +163,12 @@ def test_baselines_are_variants_of_one_config(variant, epochs, backbone):
     section[part].epochs or config.classifier.epochs
     for part in ("base", "increment")
   )
+
+
+def test_the_paper_s_config_keeps_the_paper_s_lambda():
+  path = pathlib.Path(__file__).parents[1] / "configs/cifar100.py"
+  config, _ = command_line.parse_config(_run_flags(), ["m", f"--config={path}"])
+  assert config.ib.weight == 0.005  # Section 5, where the default is larger.
 
 
 @pytest.mark.parametrize(
