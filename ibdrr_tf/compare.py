@@ -7,10 +7,14 @@ and those that were interrupted go on. Example:
       --data_dir=DIR --methods=finetune,icarl,lucir --workdir=runs/compared
 
 WORKDIR then holds comparison.md, comparison.json, phase_accuracy.png and
-accuracy_against_bytes.png. Runs that are finished already, with whatever
-settings, join by their folder or their results.json:
+accuracy_against_bytes.png. With `--seeds=0,1,2` each method runs with each of
+them, in WORKDIR/<method>-seed-<seed>, and its row has means and standard
+deviations. Runs that are finished already, with whatever settings, join by
+their folder or their results.json:
 
     python -m ibdrr_tf.compare --runs=runs/drr,runs/drr_deep --workdir=DIR
+
+Of these too, `drr-seed-1`, if its seed is 1, is counted to `drr`.
 """
 
 import os
@@ -44,6 +48,7 @@ def main(argv: list[str]) -> None:
     "methods": f"parted by commas, of {', '.join(sorted(METHODS))}",
     "runs": "parted by commas, finished runs to compare with, as they are: "
     "folders, or their results.json under any name",
+    "seeds": "parted by commas, each of which every method runs with",
     "workdir": "folder with a run for each method",
   }
   for name, help_text in text.items():
@@ -57,32 +62,38 @@ def main(argv: list[str]) -> None:
     name, run = _read_run(pathlib.Path(path))
     _refuse_twice(name, runs)
     runs[name] = run
-  names = _method_names(values.methods, runs)
+  configs = _configs(config, values, runs)
   if not values.workdir:
     raise UserError("--workdir is missing: give a folder for all the runs.")
-  for name in names:  # Before the first run, which may take hours.
-    validate(_with_method(config, name), tuple(METHODS))
+  for (
+    planned
+  ) in configs.values():  # Before the first run, which may take hours.
+    validate(planned, tuple(METHODS))
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   team = distribution.Team(strategy)
   folder = pathlib.Path(values.workdir)
   command = shlex.join(["python", "-m", "ibdrr_tf.compare", *argv[1:]])
-  for name in names:
+  for name, planned in configs.items():
     runs[name] = experiment.run_experiment(
-      _with_method(config, name),
+      planned,
       str(folder / name),
       strategy=strategy,
       resume=True,
       command=command,
     )
-    comparison.check_alike(runs)
     team.say("")
-    team.on_chief(functools.partial(_write, folder, dict(runs)))
+    team.on_chief(functools.partial(_write, folder, _grouped(runs)))
     # The graphs of one method are of no use to the next.
     tf.keras.backend.clear_session()
-  if not names:
-    comparison.check_alike(runs)
-    team.on_chief(functools.partial(_write, folder, runs))
-  team.say(comparison.markdown(runs))
+  groups = _grouped(runs)
+  if not configs:
+    team.on_chief(functools.partial(_write, folder, groups))
+  team.say(comparison.markdown(groups))
+
+
+def _grouped(runs: dict[str, dict]) -> dict[str, list[dict]]:
+  comparison.check_alike(runs)
+  return comparison.over_seeds(runs)
 
 
 def _parted(text: str | None) -> list[str]:
@@ -91,54 +102,71 @@ def _parted(text: str | None) -> list[str]:
 
 def _refuse_twice(name: str, names: list[str] | dict) -> None:
   if name in names:
-    raise UserError(f"--methods and --runs name {name} twice: once will do.")
+    raise UserError(
+      f"--methods, --seeds and --runs name {name} twice: once will do."
+    )
 
 
-def _method_names(text: str | None, runs: dict) -> list[str]:
-  """The names of --methods; there must be some where there are no runs."""
-  names = _parted(text)
-  if not names and not runs:
+def _configs(
+  config: ml_collections.ConfigDict, values: flags.FlagValues, runs: dict
+) -> dict[str, ml_collections.ConfigDict]:
+  """What is to be run, by name; nothing only where there are finished runs."""
+  methods = _parted(values.methods)
+  if not methods and not runs:
     raise UserError(
       f"--methods is missing: give names parted by commas, of "
       f"{', '.join(sorted(METHODS))}."
     )
-  for place, name in enumerate(names):
-    _refuse_twice(name, [*runs, *names[:place]])
-  return names
+  seeds = _parted(values.seeds)
+  for seed in seeds:
+    if not seed.isdecimal():
+      raise UserError(f"--seeds names {seed!r}: give whole numbers: 0,1,2.")
+  if seeds and values.seed is not None:
+    raise UserError("--seed and --seeds are both given: one of them will do.")
+  if seeds and not methods:
+    raise UserError(
+      "--seeds is for --methods to be run: name some, or drop it."
+    )
+  configs = {}
+  for method in methods:
+    for seed in seeds or [""]:
+      name = f"{method}-seed-{int(seed)}" if seed else method
+      _refuse_twice(name, [*runs, *configs])
+      planned = ml_collections.ConfigDict(config)
+      planned.method = method
+      if seed:
+        planned.seed = int(seed)
+      configs[name] = planned
+  return configs
 
 
 def _read_run(path: pathlib.Path) -> tuple[str, dict]:
   """A run's name here, after its folder or file, and its results."""
-  file = path / "results.json" if path.is_dir() else path
+  # A folder may well have a point in its name: drr_weight_0.5.
+  is_folder = path.is_dir()
+  name = path.name if is_folder else path.stem
+  file = path / "results.json" if is_folder else path
   try:
     run = json.loads(file.read_text(encoding="utf-8"))
-    comparison.rows({path.stem: run})
+    comparison.rows(comparison.over_seeds({name: run}))
   except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
     raise UserError(
       f"--runs: {file} is missing or holds no results: give folders of runs, "
       f"or files like their results.json."
     ) from error
-  return path.stem, run
+  return name, run
 
 
-def _with_method(
-  config: ml_collections.ConfigDict, name: str
-) -> ml_collections.ConfigDict:
-  copy = ml_collections.ConfigDict(config)
-  copy.method = name
-  return copy
-
-
-def _write(folder: pathlib.Path, runs: dict[str, dict]) -> None:
+def _write(folder: pathlib.Path, groups: dict[str, list[dict]]) -> None:
   """Writes the comparison of the runs that are finished."""
-  rows = comparison.rows(runs)
+  rows = comparison.rows(groups)
   figures_by_name = {
-    "phase_accuracy": figures.phase_accuracy_figure(runs),
+    "phase_accuracy": figures.phase_accuracy_figure(groups),
     "accuracy_against_bytes": figures.accuracy_against_bytes_figure(rows),
   }
   for name, figure in figures_by_name.items():
     files.write_bytes(folder / f"{name}.png", figures.to_png(figure))
-  files.write_text(folder / "comparison.md", comparison.markdown(runs))
+  files.write_text(folder / "comparison.md", comparison.markdown(groups))
   files.write_json(folder / "comparison.json", rows)
 
 

@@ -139,10 +139,8 @@ def _write_phase(
   if method.uses_codec and phase == scenario.phases[-1]:
     export_codec(path / "codec")
   _write_summaries(path / "tensorboard", results, confusion, boundaries)
-  files.write_bytes(
-    path / "phase_accuracy.png",
-    figures.to_png(figures.phase_accuracy_figure({results["method"]: results})),
-  )
+  curve = figures.phase_accuracy_figure({results["method"]: [results]})
+  files.write_bytes(path / "phase_accuracy.png", figures.to_png(curve))
   files.write_text(path / "report.md", report.markdown(results))
   files.write_json(path / "results.json", results)
   # Only the last phase's weights can be needed again.

@@ -30,7 +30,11 @@ def validate(
   """
   _check_fields(config, get_config(), "config")
   _one_of("method", config.method, methods)
-  _at_least("seed", config.seed, 0)
+  # Random numbers are drawn by int32 seeds.
+  if not 0 <= config.seed < 2**31:
+    raise UserError(
+      f"config.seed={config.seed} is out of range: give 0 to {2**31 - 1}."
+    )
   _at_least("eval_batch_size", config.eval_batch_size, 1)
   data = config.data
   for name in ("classes", "image_size", "ram_bytes"):

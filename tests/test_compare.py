@@ -53,6 +53,10 @@ def run(monkeypatch, capsys, *arguments):
     ),
     (["--method=finetune", "--workdir=w"], ["--method"]),
     (["--runs=nowhere", "--workdir=w"], ["--runs", "nowhere"]),
+    (["--methods=lwf", "--seeds=0,x", "--workdir=w"], ["--seeds", "'x'"]),
+    (["--methods=lwf", "--seeds=1,1", "--workdir=w"], ["lwf-seed-1", "twice"]),
+    (["--methods=lwf", "--seeds=1", "--seed=1", "--workdir=w"], ["--seed "]),
+    (["--methods=lwf", f"--seeds={2**70}", "--workdir=w"], ["config.seed"]),
     (["more", "--methods=finetune", "--workdir=w"], ["'more'"]),
   ],
 )
@@ -102,3 +106,26 @@ def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
     monkeypatch, capsys, both, "--methods=other", f"--workdir={tmp_path / 'v'}"
   )
   assert code == 2 and "other twice" in output.err
+
+
+def test_seeds_run_one_by_one_and_make_one_row(monkeypatch, capsys, tmp_path):
+  workdir = tmp_path / "w"
+  code, output = run(
+    monkeypatch,
+    capsys,
+    *TINY,
+    "--methods=finetune",
+    "--seeds=1,4",
+    f"--workdir={workdir}",
+  )
+  assert code == 0, output.err
+  each = [
+    json.loads((workdir / f"finetune-seed-{n}" / "results.json").read_text())
+    for n in (1, 4)
+  ]
+  assert [results["seed"] for results in each] == [1, 4]
+  (row,) = json.loads((workdir / "comparison.json").read_text())
+  assert row["name"] == "finetune" and row["seeds"] == [1, 4]
+  lasts = [results["last_accuracy"] for results in each]
+  assert row["last_accuracy"] == pytest.approx(sum(lasts) / 2)
+  assert "| finetune | 1, 4 |" in output.out

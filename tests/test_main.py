@@ -99,6 +99,7 @@ def assert_one_sentence(code, error, *parts):
     (["--phasen=5"], ["--phasen", "--phases"]),
     (["--distribute=cloud"], ["cloud", "mirrored"]),
     (["--seed=-1"], ["seed=-1"]),
+    (["--seed=2147483648"], ["seed=2147483648", "0 to 2147483647"]),
     (["--config.classifier.milestones=('a',)"], ["milestones", "0 to 1"]),
     (["--config.vqvae.residual_channels=0"], ["residual_channels=0"]),
     (["--config.vqvae.learning_rate=0.0"], ["learning_rate", "above 0"]),

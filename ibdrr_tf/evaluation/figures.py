@@ -1,6 +1,8 @@
 """Figures of a run, drawn without a screen."""
 
 import io
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import matplotlib
@@ -24,25 +26,39 @@ _STYLES = matplotlib.cycler(marker=["o", "s", "^", "D"]) * matplotlib.cycler(
 )
 
 
-def phase_accuracy_figure(runs: dict[str, dict[str, Any]]) -> Figure:
+def phase_accuracy_figure(groups: dict[str, list[dict[str, Any]]]) -> Figure:
   """Accuracy on all classes seen against their number, as in the paper.
 
   Args:
-    runs: contents of results.json by name, one curve each.
+    groups: contents of results.json by name, one curve each; of several, which
+      differ in their seed, the mean, in a band from the lowest to the highest.
   """
   figure, axes = _chart()
+  lasts = {
+    name: np.mean([run["last_accuracy"] for run in group])
+    for name, group in groups.items()
+  }
+  styles = _styles(groups)
   # The legend then lists them as the curves end, from above.
-  best_first = sorted(runs, key=lambda name: -runs[name]["last_accuracy"])
-  for name in best_first:
-    run = runs[name]
-    classes = [phase["classes_seen"] for phase in run["phases"]]
-    accuracies = [phase["accuracy"] for phase in run["phases"]]
-    axes.plot(classes, accuracies, label=name)
+  for name in sorted(groups, key=lambda name: -lasts[name]):
+    classes = [phase["classes_seen"] for phase in groups[name][0]["phases"]]
+    curves = np.array(
+      [[phase["accuracy"] for phase in run["phases"]] for run in groups[name]]
+    )
+    axes.plot(classes, curves.mean(axis=0), label=name, **styles[name])
+    if len(curves) > 1:
+      axes.fill_between(
+        classes,
+        curves.min(axis=0),
+        curves.max(axis=0),
+        color=styles[name]["color"],
+        alpha=0.2,
+      )
     axes.set_xticks(classes)
   axes.set(
     xlabel="classes seen", ylabel="accuracy on all of them, %", ylim=(0, 100)
   )
-  first = next(iter(runs.values()))
+  first = next(iter(groups.values()))[0]
   backbone = first["backbone"]
   axes.set_title(
     f"{first['dataset']}, {backbone['name']}, "
@@ -56,14 +72,20 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
   """Average accuracy without the base phase against all bytes kept.
 
   Args:
-    rows: of `comparison.rows`, one point each.
+    rows: of `comparison.rows`, one point each; over several seeds, with a line
+      of one standard deviation up and down.
   """
   figure, axes = _chart()
+  styles = _styles(row["name"] for row in rows)
   known = [row for row in rows if row["average_accuracy"] is not None]
   for row in sorted(known, key=lambda row: -row["average_accuracy"]):
-    megabytes = row["total_bytes"] / 1e6
-    axes.plot(
-      megabytes, row["average_accuracy"], linestyle="", label=row["name"]
+    axes.errorbar(
+      row["total_bytes"] / 1e6,
+      row["average_accuracy"],
+      yerr=row["deviations"].get("average_accuracy"),
+      linestyle="",
+      label=row["name"],
+      **styles[row["name"]],
     )
   # Some methods keep nothing, which a logarithm cannot show.
   axes.set_xscale("symlog", linthresh=1)
@@ -77,11 +99,15 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
   return figure
 
 
+def _styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+  """Colour and marker of each name: the same in all figures of a comparison."""
+  return dict(zip(names, itertools.cycle(_STYLES), strict=False))
+
+
 def _chart() -> tuple[Figure, Axes]:
   """An empty figure with room beside it for a legend of many runs."""
   figure = Figure(figsize=(7, 4), layout="constrained")
   axes = figure.add_subplot()
-  axes.set_prop_cycle(_STYLES)
   axes.grid(alpha=0.3)
   return figure, axes
 

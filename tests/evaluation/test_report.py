@@ -89,7 +89,7 @@ def test_markdown_names_metrics_backbone_and_command():
 def test_figures_are_pictures():
   results = make_results()
   for figure in (
-    figures.phase_accuracy_figure({"a": results, "b": results}),
+    figures.phase_accuracy_figure({"a": [results], "b": [results]}),
     figures.confusion_figure(np.eye(3, dtype=int), (2, 3)),
   ):
     with Image.open(io.BytesIO(figures.to_png(figure))) as picture:
