@@ -65,10 +65,10 @@ def main(argv: list[str]) -> None:
   configs = _configs(config, values, runs)
   if not values.workdir:
     raise UserError("--workdir is missing: give a folder for all the runs.")
-  for (
-    planned
-  ) in configs.values():  # Before the first run, which may take hours.
+  # Mistakes are to be met before the first run, which may take hours.
+  for planned in configs.values():
     validate(planned, tuple(METHODS))
+  comparison.over_seeds({**runs, **configs})
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   team = distribution.Team(strategy)
   folder = pathlib.Path(values.workdir)

@@ -106,6 +106,14 @@ def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
     monkeypatch, capsys, both, "--methods=other", f"--workdir={tmp_path / 'v'}"
   )
   assert code == 2 and "other twice" in output.err
+  # This one has seed 0 already, which is known before anything runs.
+  (tmp_path / "old").rename(tmp_path / "finetune")
+  again = f"--runs={tmp_path / 'finetune'}", f"--workdir={tmp_path / 'u'}"
+  code, output = run(
+    monkeypatch, capsys, *TINY, *again, "--methods=finetune", "--seeds=1,0"
+  )
+  assert code == 2 and "two runs finetune of seed 0" in output.err
+  assert not (tmp_path / "u").exists()
 
 
 def test_seeds_run_one_by_one_and_make_one_row(monkeypatch, capsys, tmp_path):
