@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import SymmetricalLogLocator
 
 __all__ = [
   "Figure",
@@ -88,7 +89,11 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
       **styles[row["name"]],
     )
   # Some methods keep nothing, which a logarithm cannot show.
-  axes.set_xscale("symlog", linthresh=1)
+  axes.set_xscale("symlog", linthresh=1, subs=(2, 5))
+  axes.xaxis.set_major_locator(
+    SymmetricalLogLocator(base=10, linthresh=1, subs=(1, 2, 5))
+  )
+  axes.xaxis.set_major_formatter("{x:g}")
   axes.set_xlim(left=0)
   axes.set(
     xlabel="MB kept after the last phase, models included",
@@ -106,7 +111,7 @@ def _styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def _chart() -> tuple[Figure, Axes]:
   """An empty figure with room beside it for a legend of many runs."""
-  figure = Figure(figsize=(7, 4), layout="constrained")
+  figure = Figure(figsize=(9, 5), layout="constrained")
   axes = figure.add_subplot()
   axes.grid(alpha=0.3)
   return figure, axes
