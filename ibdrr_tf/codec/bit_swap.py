@@ -27,6 +27,8 @@ __all__ = ["BitSwap"]
 
 # Bytes at the bottom of a message; what is never read of them is not kept.
 _SEED = 1 << 16
+# A pop looks at a few bytes more than its values take; see `message`.
+_TAIL = 16
 # A group may be this share of the images before it: an image reads up to three
 # times as many bits as it leaves, when its latents hold more than its codes.
 _FEED = 3
@@ -47,6 +49,17 @@ class BitSwap:
     self._codes = [
       tf.constant(tree.argsort(), tf.int32) for tree in model.trees
     ]
+
+  def takes(self, grid: tf.Tensor) -> tf.Tensor:
+    """Whether the seed can feed an image of that grid, int32 [2]: bool [].
+
+    The first image of a chain reads its latents from the seed, at up to two
+    bytes each, which is what tables of 16 bits can take.
+    """
+    # Of the grid's sides, below 2^16, and the channels: more than 31 bits.
+    latent_grid = tf.cast(self._model.latent_grid(grid), tf.int64)
+    places = tf.reduce_prod(latent_grid)
+    return 2 * places * self._model.latent_channels <= _SEED - _TAIL
 
   @tf.function(
     autograph=False,  # Loops are written out as ops; converting takes longer.
@@ -69,6 +82,12 @@ class BitSwap:
       are still at the bottom of each.
     """
     chains = tf.shape(planes)[0]
+    codes = [len(self._model.trees[level]) for level in self._model.levels]
+    # No table looks: a code beyond its codebook would be written wrong.
+    tf.debugging.Assert(
+      tf.reduce_all((planes >= 0) & (planes < codes)),
+      ["the codes have numbers outside the codebook"],
+    )
     sizes = _group_sizes(tf.shape(planes)[1], group)
     starts = tf.cumsum(sizes, exclusive=True)
 

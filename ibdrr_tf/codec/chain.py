@@ -52,7 +52,7 @@ def seal(
   messages: tf.Tensor,
   seed: tf.Tensor,
   shape: tf.Tensor,
-  group: int,
+  group: tf.Tensor,
   first: tf.Tensor,
   fingerprint: tf.Tensor,
 ) -> tf.Tensor:
@@ -62,7 +62,7 @@ def seal(
     messages: string [chains].
     seed: int32 [chains], bytes of the seed at the bottom of each.
     shape: int32 [4], images, height, width and planes of every chain.
-    group: images in a group.
+    group: int32 [], images in a group.
     first: number of the first of these chains.
     fingerprint: string [], eight bytes.
 
@@ -78,7 +78,7 @@ def seal(
     "height": tf.fill([chains], height),
     "width": tf.fill([chains], width),
     "planes": tf.fill([chains], planes),
-    "group": tf.fill([chains], tf.constant(group, tf.int64)),
+    "group": tf.fill([chains], tf.cast(group, tf.int64)),
     "seed": tf.cast(seed, tf.int64),
   }
   fields = [

@@ -26,14 +26,16 @@ from ibdrr_tf.errors import UserError
 
 __all__ = ["CodeCodec", "Coder", "as_user_error"]
 
-# Places of the largest grid that bits-back coding takes: its first latents read
-# the 64 kB of the seed, at up to two bytes each. Larger images are rare, few of
-# a size, and so no shorter that way.
-_LARGEST_GRID = 1 << 14
+# Places of all grids that are coded at once. Each takes some 40 kB on the way:
+# however large images are, coding them takes less than 1 GB.
+_PLACES = 1 << 14
 
 
 class Coder(Protocol):
   """What codes planes; see `BitSwap`."""
+
+  def takes(self, grid: tf.Tensor) -> tf.Tensor:
+    """Whether it can code images of a grid, int32 [2]: bool []."""
 
   def encode(
     self, planes: tf.Tensor, group: tf.Tensor
@@ -62,8 +64,8 @@ class CodeCodec:
     static: a second coder and its fingerprint, for chains that are shorter
       with it; None codes all chains with the first.
     chain_images: images in a chain: more cost less, fewer can be read alone.
-    group: images in a group of a chain.
-    parallel: chains that are coded side by side.
+    group: images in a group of a chain; fewer if they are large.
+    parallel: chains that are coded side by side; likewise.
   """
 
   def __init__(
@@ -119,6 +121,11 @@ class CodeCodec:
     Raises:
       UserError: if the arrays are no codes of this model.
     """
+    if np.ndim(top) != 4 or np.ndim(bottom) != 4:
+      raise UserError(
+        f"the codes have shapes {list(np.shape(top))} and "
+        f"{list(np.shape(bottom))}: give [n, h, w, depth] of each level."
+      )
     try:
       chains = self.encode_chains(
         tf.constant(top, tf.int32), tf.constant(bottom, tf.int32), first
@@ -186,13 +193,15 @@ class CodeCodec:
       size = tf.clip_by_value(count, 1, self._chain_images)
       full = count // size
       shape = tf.shape(planes)[1:]
+      grid = shape[:2]
+      group = tf.minimum(self._group, _most(grid))
 
       def body(start, chains):
-        stop = tf.minimum(start + self._parallel, full)
+        stop = tf.minimum(start + self._side_by_side(group, grid), full)
         block = planes[start * size : stop * size]
         block = tf.reshape(block, tf.concat([[stop - start, size], shape], 0))
         return stop, tf.concat(
-          [chains, self._seal(block, first + start)], axis=0
+          [chains, self._seal(block, group, first + start)], axis=0
         )
 
       _, chains = tf.while_loop(
@@ -204,7 +213,8 @@ class CodeCodec:
 
       def with_rest():
         rest = planes[tf.newaxis, full * size :]
-        return tf.concat([chains, self._seal(rest, first + full)], axis=0)
+        sealed = self._seal(rest, group, first + full)
+        return tf.concat([chains, sealed], axis=0)
 
       return tf.cond(full * size < count, with_rest, lambda: chains)
 
@@ -257,23 +267,34 @@ class CodeCodec:
         tf.ensure_shape(bottom, [*shape, self._depths[1]]),
       )
 
-  def _seal(self, planes: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+  def _side_by_side(self, group: tf.Tensor, grid: tf.Tensor) -> tf.Tensor:
+    """How many chains to code at once, int32 []."""
+    return tf.clip_by_value(_most(grid) // group, 1, self._parallel)
+
+  def _seal(
+    self, planes: tf.Tensor, group: tf.Tensor, first: tf.Tensor
+  ) -> tf.Tensor:
     """Codes int32 [chains, images, h, w, planes]: string [chains]."""
 
     def coded(model):
-      messages, seed = self._coders[model].encode(planes, self._group)
+      messages, seed = self._coders[model].encode(planes, group)
       return chain.seal(
         messages,
         seed,
         tf.shape(planes)[1:],
-        self._group,
+        group,
         first,
         self._fingerprints[model],
       )
 
-    places = tf.shape(planes)[2] * tf.shape(planes)[3]
+    grid = tf.shape(planes)[2:4]
+    takes = self._coders[0].takes(grid)
     if len(self._coders) == 1:
-      return coded(0)
+      check = tf.debugging.Assert(
+        takes, ["the images are too large for this model: give smaller ones"]
+      )
+      with tf.control_dependencies([check]):
+        return coded(0)
     plain = coded(1)
 
     def shorter():
@@ -281,7 +302,9 @@ class CodeCodec:
       is_shorter = tf.strings.length(plain) < tf.strings.length(strings)
       return tf.where(is_shorter, plain, strings)
 
-    return tf.cond(places > _LARGEST_GRID, lambda: plain, shorter)
+    # Larger images are rare, few of a size, and so no shorter that way.
+    takes &= tf.reduce_prod(tf.cast(grid, tf.int64)) <= _PLACES
+    return tf.cond(takes, shorter, lambda: plain)
 
   def _decode_all(self, opened: chain.Opened) -> tf.Tensor:
     """All planes, int32 [n, h, w, planes]; neighbours that are alike at once.
@@ -300,9 +323,8 @@ class CodeCodec:
 
     def body(start, parts):
       kind = kinds[start]
-      alike = tf.reduce_all(
-        kinds[start : start + self._parallel] == kind, axis=1
-      )
+      most = self._side_by_side(kind[1], grid)
+      alike = tf.reduce_all(kinds[start : start + most] == kind, axis=1)
       run = tf.reduce_sum(tf.math.cumprod(tf.cast(alike, tf.int32)))
       stop = start + run
       planes, left = self._decode(kind[2], opened.messages[start:stop], kind)
@@ -340,8 +362,22 @@ def as_user_error(error: tf.errors.OpError) -> UserError:
   )
   if found:
     return UserError(f"{found.group().rstrip('.')}.")
-  first = error.message.splitlines()[0]
-  return UserError(f"the chains cannot be decoded ({first}).")
+  # The first line of an error within a graph says only that it was in one.
+  lines = [
+    line
+    for line in error.message.splitlines()
+    if line.strip() and not line.startswith("Graph execution error")
+  ]
+  reason = lines[0].strip() if lines else type(error).__name__
+  return UserError(f"the codes or chains cannot be coded ({reason}).")
+
+
+def _most(grid: tf.Tensor) -> tf.Tensor:
+  """How many images of a grid, int32 [2], to code at once: int32 []."""
+  # Sides are below 2^16, so that their product may need more than 31 bits.
+  places = tf.reduce_prod(tf.cast(grid, tf.int64))
+  most = _PLACES // tf.clip_by_value(places, 1, _PLACES)
+  return tf.cast(most, tf.int32)
 
 
 def _strings(chains: list[bytes]) -> tf.Tensor:

@@ -33,6 +33,10 @@ class StaticCoder:
     rows = tables.reshape(-1, tables.shape[-1])
     self._lookup = tf.constant(range_coder.make_lookup(list(rows)))
 
+  def takes(self, grid: tf.Tensor) -> tf.Tensor:
+    """Whether it can code images of a grid; `encode` says why not."""
+    return tf.constant(True)
+
   def encode(
     self, planes: tf.Tensor, group: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor]:

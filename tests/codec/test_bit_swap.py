@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import bit_swap_file, code_tree, message, model_file
+from ibdrr_tf.codec import (
+  bit_swap_file,
+  chain,
+  code_codec,
+  code_tree,
+  message,
+  model_file,
+  static,
+)
 from ibdrr_tf.codec.bit_swap import BitSwap
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
@@ -133,6 +141,45 @@ def test_large_grids_and_single_images(stride):
   one = codes[0][:1], codes[1][:1]
   assert_same(codec.decompress(codec.compress(*one)), one)
   assert codec.compress(codes[0][:0], codes[1][:0]) == []
+
+
+def test_large_images_are_coded_a_few_at_a_time(model, monkeypatch):
+  """A bound in places, of which no decoder needs to know."""
+  codes = random_codes(np.random.default_rng(4), 23, (3, 4))
+  usual = CodeCodec(coder_of(model), b"12345678", chain_images=10, group=8)
+  want = usual.compress(*codes)
+  monkeypatch.setattr(code_codec, "_PLACES", 40)
+  few = CodeCodec(coder_of(model), b"12345678", chain_images=10, group=8)
+  chains = few.compress(*codes)
+  opened = chain.open_chains(tf.constant(chains), 5, tf.constant([b"12345678"]))
+  assert opened.group.numpy().tolist() == [3, 3, 3]  # 40 // 12
+  assert_same(usual.decompress(chains), codes)
+  assert_same(few.decompress(want), codes)
+
+
+def test_images_whose_latents_the_seed_cannot_feed():
+  """46 x 45 places of 16 latents read more than 64 kB before any is written."""
+  model = make_model(latents=1, latent_channels=16)
+  codes = random_codes(np.random.default_rng(5), 1, (46, 45))
+  with pytest.raises(UserError, match="images are too large for this model"):
+    make_codec(model).compress(*codes)
+  planes = np.random.default_rng(5).integers(0, CODES, (9, 2, 2, 5))
+  tables = static.count_tables(planes, CODES, 1, 1, per_position=False)
+  both = CodeCodec(coder_of(model), b"12345678", static=(tables, b"abcdefgh"))
+  (string,) = both.compress(*codes)
+  assert string[1:9] == b"abcdefgh"
+  assert_same(both.decompress([string]), codes)
+
+
+def test_what_are_no_codes_is_refused(model):
+  codec = make_codec(model, **SHORT)
+  top, bottom = random_codes(np.random.default_rng(6), 3, (2, 2))
+  for wrong in (CODES, -1):
+    bottom[1, 3, 2] = wrong
+    with pytest.raises(UserError, match="numbers outside the codebook"):
+      codec.compress(top, bottom)
+  with pytest.raises(UserError, match=r"\[2, 2, 1\].*n, h, w, depth"):
+    codec.compress(top[0], bottom[0])
 
 
 def test_any_chain_decodes_alone(model):
