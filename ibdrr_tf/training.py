@@ -1,6 +1,7 @@
 """Keras `fit` that can be killed after any epoch and goes on as if not."""
 
 import dataclasses
+import math
 import pathlib
 import tempfile
 import time
@@ -211,19 +212,22 @@ class _State(tf.keras.callbacks.Callback):
 
 
 class _StopOnNaN(tf.keras.callbacks.Callback):
-  """Ends a run whose loss is lost, before the state is kept."""
+  """Ends a run whose loss, or any metric, is lost before the state is kept.
+
+  Not every model reports a loss by that name.
+  """
 
   def __init__(self, title: str):
     super().__init__()
     self._title = title
 
   def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-    loss = (logs or {}).get("loss", 0.0)
-    if loss != loss or abs(loss) == float("inf"):
-      raise UserError(
-        f"the loss became {loss} in epoch {epoch + 1} of {self._title}: lower "
-        f"the learning rate and start again in another --workdir."
-      )
+    for name, value in (logs or {}).items():
+      if not math.isfinite(value):
+        raise UserError(
+          f"{name} became {value} in epoch {epoch + 1} of {self._title}: lower "
+          f"the learning rate and start again in another --workdir."
+        )
 
 
 class _ProgressBar(tf.keras.callbacks.Callback):

@@ -9,6 +9,11 @@ from ibdrr_tf.replay import pipeline, selection
 
 __all__ = ["validate"]
 
+# What the numbers in a chain's header, and in tables of 16 bits, can tell.
+_MOST_GROUP = (1 << 16) - 1
+_MOST_PLANES = (1 << 8) - 1
+_MOST_CODES = 1 << 14
+
 # Methods that can be told how many bytes to keep.
 _BUDGETED = ("raw_replay", "webp_replay", "jpeg_replay")
 # Methods that can be told to look back at raw images, or do it in any case. The
@@ -48,6 +53,11 @@ def validate(
       f"the number of phases that follow the base phase."
     )
   _validate_vqvae(config.vqvae)
+  if config.bitswap.group > _MOST_GROUP:
+    raise UserError(
+      f"config.bitswap.group={config.bitswap.group} is too large: give "
+      f"{_MOST_GROUP} or less."
+    )
   for name, value in config.bitswap.items():
     _at_least(f"bitswap.{name}", value, 1 if isinstance(value, int) else 0)
   stride = config.bitswap.latent_stride
@@ -123,8 +133,13 @@ def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
 
 
 def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
+  codes = config.codebook_size
+  if not 2 <= codes <= _MOST_CODES or codes & (codes - 1):
+    raise UserError(
+      f"config.vqvae.codebook_size={codes} is no power of two from 2 to "
+      f"{_MOST_CODES}: give one, such as 512."
+    )
   for name in (
-    "codebook_size",
     "embedding",
     "residual_channels",
     "top_depth",
@@ -143,6 +158,12 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
     "feature_weight",
   ):
     _at_least(f"vqvae.{name}", config[name], 0)
+  planes = config.top_depth + 4 * config.bottom_depth
+  if planes > _MOST_PLANES:
+    raise UserError(
+      f"config.vqvae.top_depth + 4 * config.vqvae.bottom_depth is {planes}: "
+      f"give less depth, {_MOST_PLANES} in all at most."
+    )
   # Some layers of the paper's layout have half as many.
   _at_least("vqvae.channels", config.channels, 2)
   _positive("vqvae.learning_rate", config.learning_rate)

@@ -119,6 +119,7 @@ def _claim(
       f"the workdir {path} already holds this run: go on with --resume, or "
       f"choose another --workdir."
     )
+  files.remove_leftovers(folder)
 
 
 def _identity(config: ml_collections.ConfigDict) -> dict[str, Any]:

@@ -92,6 +92,22 @@ def test_a_lost_loss_ends_the_run_and_is_not_kept(tmp_path):
   assert not list((tmp_path / "checkpoints").glob("*.index"))
 
 
+def test_any_metric_that_is_lost_ends_the_run(tmp_path):
+  """Bit-Swap, for one, reports bits and no loss."""
+
+  class Reporting(tf.keras.Model):
+    def train_step(self, data):
+      del data
+      return {"bits_per_code": tf.constant(np.nan)}
+
+  inputs = tf.keras.Input([4])
+  model = Reporting(inputs, tf.keras.layers.Dense(1)(inputs))
+  model.compile(tf.keras.optimizers.SGD(0.1))
+  with pytest.raises(UserError, match="bits_per_code became nan in epoch 1"):
+    training.fit(model, make_job(tmp_path, 2))
+  assert not list((tmp_path / "checkpoints").glob("*.index"))
+
+
 def test_a_checkpoint_of_another_model_is_named(tmp_path):
   training.fit(make_model(), make_job(tmp_path, 1))
   other = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=[4])])

@@ -22,11 +22,20 @@ import json
 import pathlib
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 from ibdrr_tf.errors import UserError
 
-__all__ = ["Archive", "Group", "grid_of", "group_by_grid", "pack", "unpack"]
+__all__ = [
+  "Archive",
+  "Group",
+  "check_index",
+  "grid_of",
+  "group_by_grid",
+  "pack",
+  "unpack",
+]
 
 _MAGIC = b"IBDRR"
 _VERSION = 1
@@ -34,8 +43,8 @@ _PREFIX = struct.Struct("<5sB8sII")
 _CHECKSUM = 8
 # Pixels of an image for each place of the top level's grid.
 _STRIDE = 8
-# An index beyond these is no archive's: 64 MB of names and sizes, images with a
-# side of 2^19 pixels, and as many bytes of codes as a chain can count.
+# An index beyond these is no archive's: 64 MB of names and sizes, and images
+# with a side of 2^19 pixels.
 _MOST_INDEX = 1 << 26
 _MOST_SIDE = 8 * ((1 << 16) - 1)
 
@@ -96,8 +105,46 @@ def group_by_grid(sizes: tuple[tuple[int, int], ...]) -> list[Group]:
   return [Group(grid, tuple(numbers)) for grid, numbers in members.items()]
 
 
+def check_index(
+  sizes: Sequence[tuple[int, int]], names: Sequence[str] | None
+) -> None:
+  """Refuses, before any work, images that an archive could not list.
+
+  Args:
+    sizes: height and width of each.
+    names: of each, or None.
+
+  Raises:
+    UserError: naming the image, if its name is the reason.
+  """
+  for name in names or ():
+    try:
+      if _safe(name) != name:
+        raise ValueError
+      name.encode()
+    except ValueError as error:
+      raise UserError(
+        f"the image {name!r} has a name that an archive cannot hold (a "
+        f"backslash, or bytes that are no UTF-8): rename it."
+      ) from error
+  archive = Archive(bytes(8), (1, 1), tuple(sizes), names and tuple(names), ())
+  _index_text(archive)
+
+
 def pack(archive: Archive) -> bytes:
   """The bytes of a file; the same archive always gives the same."""
+  text = _index_text(archive)
+  packed = zlib.compress(text, 9)
+  data = _PREFIX.pack(
+    _MAGIC, _VERSION, archive.fingerprint, len(packed), len(text)
+  )
+  data += _digest(data + packed) + packed
+  data += b"".join(chain for chains in archive.chains for chain in chains)
+  return data + _digest(data)
+
+
+def _index_text(archive: Archive) -> bytes:
+  """The index as JSON."""
   kinds = list(dict.fromkeys(archive.sizes))
   number_of = {size: number for number, size in enumerate(kinds)}
   index = {
@@ -110,13 +157,13 @@ def pack(archive: Archive) -> bytes:
   if len(kinds) > 1:
     index["size_of"] = [number_of[size] for size in archive.sizes]
   text = json.dumps(index, separators=(",", ":"), ensure_ascii=False).encode()
-  packed = zlib.compress(text, 9)
-  data = _PREFIX.pack(
-    _MAGIC, _VERSION, archive.fingerprint, len(packed), len(text)
-  )
-  data += _digest(data + packed) + packed
-  data += b"".join(chain for chains in archive.chains for chain in chains)
-  return data + _digest(data)
+  if len(text) > _MOST_INDEX:
+    raise UserError(
+      f"{len(archive.sizes)} images are too many for one archive: its index "
+      f"would have {len(text)} bytes, {_MOST_INDEX} are the most; compress "
+      f"them in parts."
+    )
+  return text
 
 
 def unpack(data: bytes, name: str) -> Archive:
@@ -168,7 +215,7 @@ def _read_index(
   kinds = [
     (_whole(h, _MOST_SIDE), _whole(w, _MOST_SIDE)) for h, w in index["sizes"]
   ]
-  images = _whole(index["images"], _MOST_INDEX, least=0)
+  images = _whole(index["images"], _MOST_INDEX)
   size_of = index.get("size_of", [0] * images)
   sizes = tuple(kinds[_whole(k, len(kinds) - 1, least=0)] for k in size_of)
   names = index["names"]

@@ -17,10 +17,10 @@ _VERSION = 2  # 2: latents may have a coarser grid
 
 def to_bytes(model: BitSwapModel) -> bytes:
   """The stored form of a model; checks that its sums are exact."""
+  model.check_exact()
   arrays = [tree.astype("<u2") for tree in model.trees]
   for layer in model.integer_layers():
     if isinstance(layer, integer.IntegerConv):
-      layer.check_exact()
       kernel, bias = layer.integers()
       arrays += [kernel.numpy().astype(np.int8), bias.numpy().astype("<i4")]
     else:

@@ -166,6 +166,24 @@ class BitSwapModel(tf.keras.Model):
     )
     return [layer for group in groups for layer in group]
 
+  def check_exact(self) -> None:
+    """Refuses weights of which any sum that is ever taken might be inexact."""
+    # A bias of a plane, or an activation, may be added to a sum.
+    more = integer.ACTIVATION_MAX * integer.WEIGHT_UNIT
+    joined = {
+      "context": [*self.context, self.from_latent],
+      "infer_codes": self.infer_codes,
+    }
+    known = {id(conv) for convs in joined.values() for conv in convs}
+    for layer in self.integer_layers():
+      if isinstance(layer, IntegerConv) and id(layer) not in known:
+        joined[layer.name] = [layer]
+    for name, convs in joined.items():
+      integer.check_exact(name, sum(conv.bound() for conv in convs) + more)
+    for table in self.decisions:
+      sums = np.abs(table.integers().numpy().astype("f8")).sum(axis=1)
+      integer.check_exact("decisions", integer.ACTIVATION_MAX * sums + more)
+
   def embed(self, planes: tf.Tensor) -> list[tf.Tensor]:
     """Codes, int32 [n, h, w, planes], as integer vectors, plane by plane."""
     return [

@@ -12,6 +12,8 @@ halves the codebook again and again along its direction of largest variance.
 
 import numpy as np
 
+from ibdrr_tf.errors import UserError
+
 __all__ = ["bits_of_codes", "make_tree"]
 
 
@@ -25,6 +27,11 @@ def make_tree(codebook: np.ndarray) -> np.ndarray:
     int32 [codes]: the leaf, 0 .. codes - 1, of each code. The bits of a leaf,
     the highest first, are its path.
   """
+  if len(codebook) < 2 or len(codebook) & (len(codebook) - 1):
+    raise UserError(
+      f"a codebook of {len(codebook)} codes makes no tree: give a power of "
+      f"two, such as 512."
+    )
   leaf = np.empty(len(codebook), np.int32)
   _place(codebook, np.arange(len(codebook)), 0, leaf)
   return leaf

@@ -47,6 +47,7 @@ def compress(source: str, output: str, codec: str, force: bool) -> None:
   _refuse_to_overwrite(output, force)
   folder = pretrained.folder_of(codec)
   pile = image_files.open_images(source, sys.stdin.buffer)
+  archives.check_index(pile.sizes, pile.names)
   coder = _load(folder)
   groups = archives.group_by_grid(pile.sizes)
   chains = []
@@ -175,6 +176,7 @@ def export(output: str, codec: str, force: bool) -> None:
     hint = "--force replaces it" if is_export else "choose another"
     raise UserError(f"{output} is already there: {hint}.")
   folder = pretrained.folder_of(codec)
+  files.beside(path)  # Refuses a wrong place before TensorFlow is loaded.
   from ibdrr_tf.codec import image_codec
 
   image_codec.export(image_codec.load_image_codec(folder), path)

@@ -22,6 +22,7 @@ import shutil
 
 import tensorflow as tf
 
+from ibdrr_tf import files
 from ibdrr_tf.codec import message, model_file, packed, pretrained, vqvae
 from ibdrr_tf.codec.bit_swap import BitSwap
 from ibdrr_tf.codec.code_codec import CodeCodec
@@ -304,15 +305,14 @@ def export(codec: ImageCodec, path: str | os.PathLike[str]) -> None:
       to replace.
   """
   path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+  part = files.beside(path)
   try:
-    tf.saved_model.save(codec, str(beside))
+    tf.saved_model.save(codec, str(part))
     if (path / "saved_model.pb").is_file():
       shutil.rmtree(path)
-    os.replace(beside, path)
+    os.replace(part, path)
   finally:
-    shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(part, ignore_errors=True)
 
 
 def _in_batches(function, arguments, pixels, dtypes):

@@ -23,6 +23,7 @@ __all__ = [
   "IntegerConv",
   "IntegerTable",
   "activate",
+  "check_exact",
   "round_through",
   "sum_of_all",
 ]
@@ -90,15 +91,25 @@ class IntegerConv(tf.keras.layers.Layer):
     """The kernel, -127 .. 127, and the bias, as whole numbers."""
     return _whole(self.kernel, WEIGHT_UNIT), round_through(self.bias * SUM_UNIT)
 
-  def check_exact(self) -> None:
-    """Refuses weights whose sums could leave the exact range."""
-    kernel, bias = (value.numpy() for value in self.integers())
-    largest = ACTIVATION_MAX * np.abs(kernel).sum(axis=(0, 1, 2)) + np.abs(bias)
-    if largest.max() >= _EXACT:
-      raise UserError(
-        f"the sums of {self.name} can reach {largest.max():.0f}, more than "
-        f"float32 holds exactly: train with fewer channels."
-      )
+  def bound(self) -> np.ndarray:
+    """What no sum of each filter exceeds: float64 [filters]."""
+    kernel, bias = (value.numpy().astype("f8") for value in self.integers())
+    return ACTIVATION_MAX * np.abs(kernel).sum(axis=(0, 1, 2)) + np.abs(bias)
+
+
+def check_exact(name: str, bounds: np.ndarray) -> None:
+  """Refuses sums that could leave the range in which float32 is exact.
+
+  Args:
+    name: of what is summed.
+    bounds: float [n], what no such sum exceeds.
+  """
+  # Not a number is no bound either.
+  if not np.all(bounds < _EXACT):
+    raise UserError(
+      f"the sums of {name} can reach {np.max(bounds):.0f}, more than float32 "
+      f"holds exactly: train with fewer channels."
+    )
 
 
 def sum_of_all(

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files, training
-from ibdrr_tf.codec import bit_swap_file, code_tree, static
+from ibdrr_tf.codec import bit_swap_file, code_tree, pretrained, static
 from ibdrr_tf.codec.bit_swap_codec import are_alike, codec_of
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.code_codec import CodeCodec
@@ -15,7 +15,6 @@ from ibdrr_tf.codec.pretrained import BITSWAP_FILE, STATIC_FILE
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
-from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.memory import Codes
 
 __all__ = [
@@ -166,13 +165,9 @@ def store_static(
 
 def load_code_codec(folder: str | pathlib.Path, **options: int) -> CodeCodec:
   """Reads the stored lossless stage of a codec folder."""
-  path = pathlib.Path(folder) / BITSWAP_FILE
-  if not path.is_file():
-    raise UserError(
-      f"the codec folder {folder} has no {BITSWAP_FILE}: give one that "
-      f"`python -m ibdrr_tf.codec train` has filled."
-    )
-  return codec_of(path.read_bytes(), **options)
+  folder = pathlib.Path(folder)
+  pretrained.check_folder(folder, (BITSWAP_FILE,))
+  return codec_of((folder / BITSWAP_FILE).read_bytes(), **options)
 
 
 def _hold_out(count: int) -> np.ndarray:

@@ -16,7 +16,6 @@ from ibdrr_tf.data import stream
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
 from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
-from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures
 from ibdrr_tf.methods.upper_bound import UpperBound
 from ibdrr_tf.replay.codec import reconstruct
@@ -127,13 +126,9 @@ def draw_reconstructions(
 
 def load_vqvae(folder: str | pathlib.Path) -> HierarchicalVQVAE:
   """Reads the stored lossy stage of a codec folder."""
-  path = pathlib.Path(folder) / VQVAE_FILE
-  if not path.is_file():
-    raise UserError(
-      f"the codec folder {folder} has no {VQVAE_FILE}: give one that "
-      f"`python -m ibdrr_tf.codec train` has filled."
-    )
-  return weights.from_bytes(path.read_bytes())
+  folder = pathlib.Path(folder)
+  pretrained.check_folder(folder, (VQVAE_FILE,))
+  return weights.from_bytes((folder / VQVAE_FILE).read_bytes())
 
 
 def evaluate_vqvae(

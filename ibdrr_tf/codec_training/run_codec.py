@@ -85,6 +85,8 @@ def export_codec(folder: pathlib.Path) -> None:
   without which memory cannot be read, are never touched.
   """
   made = folder / ".saved_model"
+  # One that was killed in the middle has left a part of it.
+  shutil.rmtree(made, ignore_errors=True)
   image_codec.export(image_codec.load_image_codec(folder), made)
   for path in made.iterdir():
     target = folder / path.name

@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import pathlib
+import struct
 from collections.abc import Callable
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from ibdrr_tf.errors import UserError
 
@@ -21,6 +22,17 @@ __all__ = ["Pile", "open_images"]
 _SUFFIXES = (".jpeg", ".jpg", ".png", ".webp")
 _FORMATS = ("JPEG", "PNG", "WEBP")
 _NPY = b"\x93NUMPY"
+# By EXIF's orientation; 1 is upright.
+_TURNS = {
+  2: Image.Transpose.FLIP_LEFT_RIGHT,
+  3: Image.Transpose.ROTATE_180,
+  4: Image.Transpose.FLIP_TOP_BOTTOM,
+  5: Image.Transpose.TRANSPOSE,
+  6: Image.Transpose.ROTATE_270,
+  7: Image.Transpose.TRANSVERSE,
+  8: Image.Transpose.ROTATE_90,
+}
+_SWAPPING = {_TURNS[orientation] for orientation in (5, 6, 7, 8)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +72,7 @@ def open_images(path: str, stream: io.BufferedIOBase | None = None) -> Pile:
       file.relative_to(root).as_posix(): file
       for file in sorted(root.rglob("*"))
       if file.suffix.lower() in _SUFFIXES
+      and file.is_file()
       and not any(part[0] == "." for part in file.relative_to(root).parts)
     }
     if not files:
@@ -114,7 +127,9 @@ def _open_files(
   sizes = []
   for name, file in files.items():
     with _opened(file, full_name(name)) as image:
-      sizes.append((image.height, image.width))
+      lies_down = _turn(image) in _SWAPPING
+      sides = image.height, image.width
+      sizes.append(sides[::-1] if lies_down else sides)
 
   def read(number: int) -> np.ndarray:
     name = names[number]
@@ -132,8 +147,11 @@ def _opened(file: pathlib.Path | io.BytesIO, name: str) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image, name: str) -> np.ndarray:
-  """Grey becomes colour, transparency is dropped; uint8 [h, w, 3]."""
+  """Upright; grey becomes colour, transparency is dropped; uint8 [h, w, 3]."""
   try:
+    turn = _turn(image)
+    if turn is not None:
+      image = image.transpose(turn)
     if image.mode.startswith("I"):
       # Sixteen bits of grey, which a conversion would cut off at 255.
       grey = (np.asarray(image) >> 8).astype(np.uint8)
@@ -141,6 +159,15 @@ def _to_rgb(image: Image.Image, name: str) -> np.ndarray:
     return np.asarray(image.convert("RGB"))
   except (OSError, SyntaxError, ValueError):
     raise _broken(name) from None
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+  """What sets an image upright that a camera has stored otherwise."""
+  try:
+    orientation = image.getexif().get(ExifTags.Base.Orientation)
+  except (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error):
+    return None  # Whatever camera wrote that, the pixels are another matter.
+  return _TURNS.get(orientation)
 
 
 def _broken(name: str) -> UserError:

@@ -27,7 +27,9 @@ class InformationBack(Replaying):
 
   def __init__(self, *args: Any, **kwargs: Any):
     super().__init__(*args, **kwargs)
-    self._exemplars = exemplars.ExemplarStore(self.workdir / "memory")
+    self._exemplars = exemplars.ExemplarStore(
+      self.workdir / "memory", self.scenario.boundaries
+    )
 
   @property
   def information_back(self) -> str:

@@ -30,7 +30,9 @@ class _LossyReplay(Replaying):
 
   def __init__(self, *args, **kwargs):
     super().__init__(*args, **kwargs)
-    self._store = lossy_images.LossyStore(self.workdir / "memory", self.kind)
+    self._store = lossy_images.LossyStore(
+      self.workdir / "memory", self.kind, self.scenario.boundaries
+    )
     self._new: tuple[int, list[bytes]] | None = None
 
   def new_examples(self, phase: int) -> stream.Examples:

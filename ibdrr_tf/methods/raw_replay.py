@@ -26,7 +26,9 @@ class RawReplay(Method):
 
   def __init__(self, *args, **kwargs):
     super().__init__(*args, **kwargs)
-    self._store = exemplars.ExemplarStore(self.workdir / "memory")
+    self._store = exemplars.ExemplarStore(
+      self.workdir / "memory", self.scenario.boundaries
+    )
 
   def examples(self, phase: int) -> stream.Examples:
     """All new images and the exemplars of old classes."""

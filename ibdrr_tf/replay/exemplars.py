@@ -23,10 +23,12 @@ class ExemplarStore:
 
   Args:
     directory: where the files are; it need not exist yet.
+    boundaries: classes seen after each phase; each has exemplars.
   """
 
-  def __init__(self, directory: str | pathlib.Path):
+  def __init__(self, directory: str | pathlib.Path, boundaries: Sequence[int]):
     self._directory = pathlib.Path(directory)
+    self._boundaries = boundaries
 
   def write(self, phase: int, images: np.ndarray, labels: np.ndarray) -> None:
     """Keeps the exemplars of a phase.
@@ -47,7 +49,7 @@ class ExemplarStore:
       label; n may be 0 when no exemplar was ever kept.
     """
     paths = [self._path(earlier) for earlier in range(phase + 1)]
-    encoded, labels = image_records.read(paths)
+    encoded, labels = image_records.read(paths, self._boundaries)
     return np.array([_decode(image) for image in encoded], np.uint8), labels
 
   @property

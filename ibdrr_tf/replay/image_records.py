@@ -36,11 +36,28 @@ def write(
       writer.write(_to_record(int(label), members))
 
 
-def read(paths: Sequence[pathlib.Path]) -> tuple[list[bytes], np.ndarray]:
-  """Reads the images of some files, in order, and their labels, int32 [n]."""
+def read(
+  paths: Sequence[pathlib.Path], boundaries: Sequence[int]
+) -> tuple[list[bytes], np.ndarray]:
+  """Reads the images of some files, in order.
+
+  Args:
+    paths: one for each phase, from the first on.
+    boundaries: classes seen after each phase, of which there may be more. A
+      file that was cut off between two records has no other flaw than that
+      classes are missing.
+
+  Returns:
+    Encoded images, and their labels, int32 [n].
+  """
   encoded, labels = [], []
-  for path in paths:
-    for label, images in _read_file(path):
+  starts = [0, *boundaries]
+  for number, path in enumerate(paths):
+    classes = _read_file(path)
+    wanted = range(starts[number], starts[number + 1])
+    if [label for label, _ in classes] != list(wanted):
+      raise _damaged(path)
+    for label, images in classes:
       encoded += images
       labels += [label] * len(images)
   return encoded, np.array(labels, np.int32)
@@ -82,11 +99,15 @@ def _read_file(path: pathlib.Path) -> list[tuple[int, list[bytes]]]:
       label = feature["label"].int64_list.value[0]
       classes.append((label, list(feature["images"].bytes_list.value)))
   except (tf.errors.OpError, DecodeError, OSError, IndexError) as error:
-    raise UserError(
-      f"the image file {path} is missing or damaged: restore it from a copy, "
-      f"or start again in another --workdir."
-    ) from error
+    raise _damaged(path) from error
   return classes
+
+
+def _damaged(path: pathlib.Path) -> UserError:
+  return UserError(
+    f"the image file {path} is missing or damaged: restore it from a copy, or "
+    f"start again in another --workdir."
+  )
 
 
 def _int_feature(value: int) -> tf.train.Feature:

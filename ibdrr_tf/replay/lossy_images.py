@@ -27,7 +27,7 @@ def encode(images: np.ndarray, kind: str, quality: int) -> list[bytes]:
     return buffer.getvalue()
 
   with concurrent.futures.ThreadPoolExecutor() as pool:
-    return list(pool.map(encode_one, images, chunksize=64))
+    return list(pool.map(encode_one, images))
 
 
 def decode(encoded: Iterable[bytes]) -> np.ndarray:
@@ -72,11 +72,15 @@ class LossyStore:
   Args:
     directory: where the files are; it need not exist yet.
     kind: what the files are called, a key of `FORMATS`.
+    boundaries: classes seen after each phase; each has images.
   """
 
-  def __init__(self, directory: str | pathlib.Path, kind: str):
+  def __init__(
+    self, directory: str | pathlib.Path, kind: str, boundaries: Sequence[int]
+  ):
     self._directory = pathlib.Path(directory)
     self._kind = kind
+    self._boundaries = boundaries
 
   def write(
     self, phase: int, encoded: Sequence[bytes], labels: np.ndarray
@@ -102,7 +106,7 @@ class LossyStore:
       and within a label as they were given.
     """
     paths = [self.path(earlier) for earlier in range(phase + 1)]
-    return image_records.read(paths)
+    return image_records.read(paths, self._boundaries)
 
   def sizes(self, phase: int) -> tuple[int, int, int]:
     """Up to a phase: bytes of images, other bytes in files, images."""

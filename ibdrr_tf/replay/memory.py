@@ -122,6 +122,10 @@ class CodeMemory:
     Raises:
       UserError: naming the file, if anything is missing or damaged.
     """
+    if self._manifest is None:
+      raise UserError(
+        f"the memory {self._directory} has no manifest.json: {_REMEDY}."
+      )
     path = self._chains_path(self.phase)
     chains, labels = _read_records(path)
     try:
@@ -144,10 +148,13 @@ class CodeMemory:
     What was written is decoded again and compared before it counts.
 
     Args:
-      phase: that has been learned; not before that of the last change.
+      phase: that has been learned; later than that of the last change, whose
+        file must not be touched before this change counts.
       codes: of all classes seen, in runs of one class.
       model: to write them with.
     """
+    if phase <= self.phase:
+      raise ValueError(f"phase {phase} is not after phase {self.phase}")
     data = bit_swap_file.to_bytes(model)
     codec = self._coder.load(data)
     chains = self._compress(codec, codes)
@@ -252,11 +259,14 @@ class CodeMemory:
     """Brings model and files in line with the manifest.
 
     The model waits beside the old one until the manifest names it; one that
-    waits without being named belongs to a change that never happened.
+    waits without being named belongs to a change that never happened. Without
+    a manifest nothing is touched: it may have been lost, and chains with it.
     """
+    if self._manifest is None:
+      return
     if self._next_path.is_file():
       waiting = model_file.fingerprint(self._next_path.read_bytes()).hex()
-      if self._manifest and waiting == self._manifest["model"]:
+      if waiting == self._manifest["model"]:
         os.replace(self._next_path, self._model_path)
       else:
         self._next_path.unlink()

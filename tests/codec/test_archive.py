@@ -177,6 +177,22 @@ def test_damage_inside_chains_is_found_behind_right_checksums(
       images_of(changed, image_codec)
 
 
+@pytest.mark.parametrize("name", ["we\\ird.png", "\udcff.png", "../a.png"])
+def test_names_that_could_not_be_read_again_are_refused(name):
+  archive.check_index([(8, 8)], ["ünïcode/a b.png"])
+  with pytest.raises(UserError, match=r"cannot hold.*rename it"):
+    archive.check_index([(8, 8)], [name])
+
+
+def test_an_index_that_would_be_too_large_is_refused(monkeypatch, written):
+  opened = archive.unpack(written[0], "f")
+  monkeypatch.setattr(archive, "_MOST_INDEX", 50)
+  with pytest.raises(UserError, match="6 images are too many for one archive"):
+    archive.check_index(opened.sizes, [f"{k}.png" for k in range(6)])
+  with pytest.raises(UserError, match="too many for one archive"):
+    archive.pack(opened)
+
+
 def test_an_index_that_says_something_else_is_found(image_codec, written):
   opened = archive.unpack(written[0], "f")
   for sizes in (((16, 16),) * 5, ((16, 24),) * 6):

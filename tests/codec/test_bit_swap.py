@@ -14,6 +14,7 @@ from ibdrr_tf.codec import (
   chain,
   code_codec,
   code_tree,
+  integer,
   message,
   model_file,
   static,
@@ -251,6 +252,16 @@ def test_stored_models_code_the_same(model):
     bit_swap_file.from_bytes(data[:-20] + b"\0" + data[-19:])
   with pytest.raises(UserError, match="IBBS"):
     bit_swap_file.from_bytes(b"GIF89a....")
+
+
+def test_a_model_is_stored_only_if_all_its_sums_are_exact():
+  """Each part of a sum is small enough; together they are not."""
+  model = make_model(noise=0.0, width=64, embedding=40)
+  for conv in (*model.context, model.from_latent):
+    conv.kernel.assign(tf.ones_like(conv.kernel))
+    integer.check_exact("one of them", conv.bound())
+  with pytest.raises(UserError, match="the sums of context can reach"):
+    bit_swap_file.to_bytes(model)
 
 
 def test_every_changed_byte_is_found(model):

@@ -68,7 +68,12 @@ def test_sums_that_would_not_be_exact_are_refused():
   layer = integer.IntegerConv(1, 3, name="wide")
   layer(tf.zeros([1, 4, 4, 200]))
   layer.kernel.assign(tf.ones_like(layer.kernel))
-  with pytest.raises(UserError, match="wide"):
-    layer.check_exact()
+  # 127 times 127 times nine places of 200 channels.
+  assert layer.bound().tolist() == [127 * 127 * 9 * 200]
+  with pytest.raises(UserError, match="wide can reach 29032200"):
+    integer.check_exact("wide", layer.bound())
   layer.kernel.assign(0.1 * tf.ones_like(layer.kernel))
-  layer.check_exact()
+  integer.check_exact("wide", layer.bound())
+  layer.bias.assign([np.nan])
+  with pytest.raises(UserError, match="wide"):
+    integer.check_exact("wide", layer.bound())

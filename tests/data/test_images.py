@@ -2,7 +2,7 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ibdrr_tf.data.images import open_images
 from ibdrr_tf.errors import UserError
@@ -36,6 +36,30 @@ def test_all_modes_become_colour(tmp_path, mode, pixel, want):
   image = open_images(str(tmp_path / "a.png")).read(0)
   assert image.shape == (2, 3, 3) and image.dtype == np.uint8
   assert (image == want).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photographs_are_set_upright(tmp_path, orientation):
+  """As Pillow's own function does it."""
+  pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+  exif = Image.Exif()
+  exif[0x0112] = orientation
+  Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+  (tmp_path / "folder.png").mkdir()
+  pile = open_images(str(tmp_path))
+  with Image.open(tmp_path / "a.png") as image:
+    want = np.asarray(ImageOps.exif_transpose(image))
+  np.testing.assert_array_equal(pile.read(0), want)
+  assert pile.sizes == (want.shape[:2],)
+  assert pile.names == ("a.png",)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_exif_that_cannot_be_read_is_passed_over(tmp_path):
+  pixels = np.zeros((4, 6, 3), np.uint8)
+  broken = b"Exif\0\0MM\0*\xff\xff\xff\xff"
+  Image.fromarray(pixels).save(tmp_path / "a.jpg", exif=broken)
+  assert open_images(str(tmp_path / "a.jpg")).read(0).shape == (4, 6, 3)
 
 
 def test_arrays_and_pipes(tmp_path):

@@ -12,7 +12,7 @@ def random_images(count, seed=0):
 
 
 def test_images_come_back_exactly_by_phase_and_label(tmp_path):
-  store = ExemplarStore(tmp_path / "memory")
+  store = ExemplarStore(tmp_path / "memory", (2, 4))
   first, second = random_images(5), random_images(2, seed=1)
   store.write(0, first, np.array([1, 0, 1, 0, 1]))
   store.write(1, second, np.array([2, 3]))
@@ -25,21 +25,21 @@ def test_images_come_back_exactly_by_phase_and_label(tmp_path):
 
 
 def test_a_phase_written_again_replaces_itself(tmp_path):
-  store = ExemplarStore(tmp_path)
+  store = ExemplarStore(tmp_path, (1,))
   store.write(0, random_images(5), np.zeros(5, int))
   store.write(0, random_images(2), np.zeros(2, int))
   assert len(store.read(0)[1]) == 2
 
 
 def test_stored_bytes_are_the_bytes_on_disk(tmp_path):
-  store = ExemplarStore(tmp_path)
+  store = ExemplarStore(tmp_path, (1,))
   store.write(0, random_images(5), np.zeros(5, int))
   on_disk = sum(p.stat().st_size for p in tmp_path.iterdir())
   assert store.stored_bytes == on_disk > 0
 
 
 def test_damage_is_named_and_never_read(tmp_path):
-  store = ExemplarStore(tmp_path)
+  store = ExemplarStore(tmp_path, (1,))
   store.write(0, random_images(3), np.zeros(3, int))
   (path,) = tmp_path.iterdir()
   whole = path.read_bytes()
@@ -55,6 +55,21 @@ def test_damage_is_named_and_never_read(tmp_path):
   path.unlink()
   with pytest.raises(UserError, match="missing"):
     store.read(0)
+
+
+def test_a_file_cut_off_between_records_is_damaged(tmp_path):
+  """TFRecord's checksums do not notice that a record is missing."""
+  store = ExemplarStore(tmp_path, (2,))
+  store.write(0, random_images(1), np.zeros(1, int))
+  (path,) = tmp_path.iterdir()
+  first = path.stat().st_size
+  store.write(0, random_images(2), np.arange(2))
+  assert len(store.read(0)[1]) == 2
+  whole = path.read_bytes()
+  for length in (0, first):
+    path.write_bytes(whole[:length])
+    with pytest.raises(UserError, match="damaged"):
+      store.read(0)
 
 
 def test_the_size_of_a_file_is_known_before_it_is_written(tmp_path):

@@ -42,7 +42,7 @@ def test_quality_costs_bytes(kind):
 
 
 def test_a_store_gives_back_what_was_decoded_by_phase_and_label(tmp_path):
-  store = lossy_images.LossyStore(tmp_path / "memory", "webp")
+  store = lossy_images.LossyStore(tmp_path / "memory", "webp", (2, 3))
   images = smooth_images(6)
   labels = np.array([1, 0, 1, 0, 1, 0])
   assert not store.path(0).exists()

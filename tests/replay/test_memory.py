@@ -99,7 +99,7 @@ def dying(operation, left):
 def test_killed_at_any_instant_old_or_new_is_whole(
   open_memory, models, tmp_path, monkeypatch
 ):
-  """Dies at every single operation that a change makes on the disk."""
+  """Dies before every rename and every flush that a change makes."""
   old, new = make_codes(0, 2), make_codes(1, 3)
   names = ("replace", "fsync")
   real = {name: getattr(os, name) for name in names}
@@ -122,8 +122,9 @@ def test_killed_at_any_instant_old_or_new_is_whole(
     after = open_memory()
     assert_same(after.read(), new if after.phase else old)
     seen.add((after.phase, finished))
-    # And the change can be made once more.
-    after.replace(1, new, models[1])
+    # And the change can be made, if it was not.
+    if not after.phase:
+      after.replace(1, new, models[1])
     assert_same(open_memory().read(), new)
     if finished:
       break
@@ -155,17 +156,39 @@ def test_files_of_other_states_and_models_are_refused(
   memory.replace(0, make_codes(0, 2), models[0])
   path = tmp_path / "memory" / "chains-000.tfrecord"
   earlier = path.read_bytes()
-  memory.replace(0, make_codes(0, 4), models[0])
-  path.write_bytes(earlier)
+  memory.replace(1, make_codes(0, 4), models[0])
+  (tmp_path / "memory" / "chains-001.tfrecord").write_bytes(earlier)
   with pytest.raises(UserError, match="not the one that its manifest"):
     open_memory().read()
-  memory.replace(0, make_codes(0, 4), models[1])
-  path.write_bytes(earlier)
+  memory.replace(2, make_codes(0, 4), models[1])
+  (tmp_path / "memory" / "chains-002.tfrecord").write_bytes(earlier)
   with pytest.raises(UserError, match="another model"):
     open_memory().read()
   (tmp_path / "codec" / "bitswap.ibbs").unlink()
   with pytest.raises(UserError, match=r"bitswap\.ibbs is missing"):
     open_memory().read()
+
+
+def test_a_phase_is_not_remembered_twice(open_memory, models):
+  """Its own file would be overwritten before the change counts."""
+  memory = open_memory()
+  memory.replace(1, make_codes(0, 2), models[0])
+  for phase in (0, 1):
+    with pytest.raises(ValueError, match="not after phase 1"):
+      memory.replace(phase, make_codes(0, 3), models[1])
+  assert_same(open_memory().read(), make_codes(0, 2))
+
+
+def test_without_its_manifest_nothing_is_thrown_away(
+  open_memory, models, tmp_path
+):
+  open_memory().replace(0, make_codes(0, 2), models[0])
+  path = tmp_path / "memory" / "manifest.json"
+  path.rename(tmp_path / "elsewhere.json")
+  with pytest.raises(UserError, match=r"no manifest\.json: restore it"):
+    open_memory().read()
+  (tmp_path / "elsewhere.json").rename(path)
+  assert_same(open_memory().read(), make_codes(0, 2))
 
 
 def test_a_manifest_that_cannot_be_read_is_refused(
