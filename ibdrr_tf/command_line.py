@@ -22,6 +22,7 @@ from ml_collections import config_flags
 from ibdrr_tf.errors import UserError
 
 __all__ = [
+  "define_codec_flag",
   "define_run_flags",
   "parse_config",
   "parse_flags",
@@ -155,6 +156,20 @@ def define_run_flags(flag_values: flags.FlagValues) -> None:
   }
   for name, help_text in numbers.items():
     flags.DEFINE_integer(name, None, help_text, flag_values=flag_values)
+
+
+def define_codec_flag(flag_values: flags.FlagValues) -> None:
+  """The codec of a run, for those commands that run experiments."""
+  from ibdrr_tf.codec import pretrained
+
+  flags.DEFINE_string(
+    "codec",
+    None,
+    f"whose VQ-VAE to take, and whose Bit-Swap to begin with: "
+    f"{', '.join(pretrained.names())}, or a folder; without it both are "
+    f"trained on the base classes",
+    flag_values=flag_values,
+  )
 
 
 def parse_config(

@@ -32,6 +32,7 @@ import tensorflow as tf
 from absl import flags
 
 from ibdrr_tf import command_line, distribution, experiment, files
+from ibdrr_tf.codec_training import check_codec
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import comparison, figures
 from ibdrr_tf.methods import METHODS
@@ -44,6 +45,7 @@ def main(argv: list[str]) -> None:
   """Reads flags, runs all methods and writes down how they compare."""
   values = flags.FlagValues()
   command_line.define_run_flags(values)
+  command_line.define_codec_flag(values)
   text = {
     "methods": f"parted by commas, of {', '.join(sorted(METHODS))}",
     "runs": "parted by commas, finished runs to compare with, as they are: "
@@ -69,9 +71,14 @@ def main(argv: list[str]) -> None:
   for planned in configs.values():
     validate(planned, tuple(METHODS))
   comparison.over_seeds({**runs, **configs})
+  if runs:
+    comparison.check_alike(runs)
+  for name, planned in configs.items():
+    check_codec(planned, pathlib.Path(values.workdir) / name)
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   team = distribution.Team(strategy)
   folder = pathlib.Path(values.workdir)
+  team.on_chief(lambda: files.check_writable(folder / "comparison.md"))
   command = shlex.join(["python", "-m", "ibdrr_tf.compare", *argv[1:]])
   for name, planned in configs.items():
     runs[name] = experiment.run_experiment(

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.classifiers.classifier import plain
-from ibdrr_tf.codec_training import export_codec, prepare_codec
+from ibdrr_tf.codec_training import check_codec, export_codec, prepare_codec
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.scenario import Scenario
@@ -48,6 +48,7 @@ def run_experiment(
   Returns:
     The contents of results.json.
   """
+  check_codec(config, workdir)
   source, scenario = load_data(config)
   team = Team(strategy)
   claimed = open_workdir(

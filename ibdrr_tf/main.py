@@ -19,7 +19,6 @@ import shlex
 from absl import flags
 
 from ibdrr_tf import command_line, distribution, experiment, workdir
-from ibdrr_tf.codec import pretrained
 from ibdrr_tf.methods import METHODS
 from ibdrr_tf.validation import validate
 
@@ -47,10 +46,9 @@ def main(argv: list[str]) -> None:
 
 def _define_flags(values: flags.FlagValues) -> None:
   command_line.define_run_flags(values)
+  command_line.define_codec_flag(values)
   text = {
     "method": f"how to learn: {', '.join(sorted(METHODS))}",
-    "codec": f"to use a codec as it is: {', '.join(pretrained.names())}, or a "
-    f"folder; without it one is trained on the base classes",
     "workdir": "folder of the run; default runs/<dataset>-<method>-<time>",
   }
   for name, help_text in text.items():

@@ -76,11 +76,7 @@ def validate(
     _at_least(f"classifier.{name}", classifier[name], 1)
   for name in ("padding", "weight_decay", "warmup_epochs", "warmup_share"):
     _at_least(f"classifier.{name}", classifier[name], 0)
-  if not 0 <= classifier.momentum < 1:
-    raise UserError(
-      f"config.classifier.momentum={classifier.momentum} is out of range: "
-      f"give a number from 0 to less than 1."
-    )
+  _momentum("classifier.momentum", classifier.momentum)
   _positive("classifier.learning_rate", classifier.learning_rate)
   _positive("classifier.decay_factor", classifier.decay_factor)
   _shares("classifier.milestones", classifier.milestones)
@@ -124,6 +120,8 @@ def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
       _shares(f"{path}.milestones", value.milestones)
     elif field.endswith("milestones"):
       _shares(path, value)
+    elif field.endswith("momentum"):
+      _momentum(path, value)
     elif field.endswith(("temperature", "rate", "decay_factor")):
       _positive(path, value)
     elif not isinstance(value, str):
@@ -213,6 +211,14 @@ def _shares(name: str, values) -> None:
       raise UserError(
         f"config.{name} has {share!r}: give shares of the epochs, from 0 to 1."
       )
+
+
+def _momentum(name: str, value: float) -> None:
+  if not 0 <= value < 1:
+    raise UserError(
+      f"config.{name}={value} is out of range: give a number from 0 to less "
+      f"than 1."
+    )
 
 
 def _positive(name: str, value: float) -> None:

@@ -53,6 +53,11 @@ def run(monkeypatch, capsys, *arguments):
     ),
     (["--method=finetune", "--workdir=w"], ["--method"]),
     (["--runs=nowhere", "--workdir=w"], ["--runs", "nowhere"]),
+    (["--methods=drr", "--codec=cifar10", "--workdir=w"], ["'cifar10'"]),
+    (
+      ["--methods=finetune", f"--workdir={__file__}/w"],
+      ["comparison.md cannot be written"],
+    ),
     (["--methods=lwf", "--seeds=0,x", "--workdir=w"], ["--seeds", "'x'"]),
     (["--methods=lwf", "--seeds=1,1", "--workdir=w"], ["lwf-seed-1", "twice"]),
     (["--methods=lwf", "--seeds=1", "--seed=1", "--workdir=w"], ["--seed "]),
@@ -113,6 +118,18 @@ def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
     monkeypatch, capsys, *TINY, *again, "--methods=finetune", "--seeds=1,0"
   )
   assert code == 2 and "two runs finetune of seed 0" in output.err
+  assert not (tmp_path / "u").exists()
+  # Nor can it be compared with one of other phases.
+  other = json.loads((tmp_path / "other.json").read_text())
+  other["phases"].pop()
+  (tmp_path / "shorter.json").write_text(json.dumps(other))
+  code, output = run(
+    monkeypatch,
+    capsys,
+    f"--runs={tmp_path / 'other.json'},{tmp_path / 'shorter.json'}",
+    *("--methods=finetune", f"--workdir={tmp_path / 'u'}"),
+  )
+  assert code == 2 and "only finished runs with the same" in output.err
   assert not (tmp_path / "u").exists()
 
 

@@ -14,6 +14,7 @@ from PIL import Image
 from processes import accuracies, start, wait_for
 
 from ibdrr_tf import command_line, main
+from ibdrr_tf.config import baselines
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.methods import METHODS
 from ibdrr_tf.validation import validate
@@ -104,6 +105,9 @@ def assert_one_sentence(code, error, *parts):
     (["--config.vqvae.residual_channels=0"], ["residual_channels=0"]),
     (["--config.vqvae.learning_rate=0.0"], ["learning_rate", "above 0"]),
     (["--config.vqvae.layout=flat"], ["config.vqvae.layout='flat'", "paper"]),
+    (["--codec=cifar10"], ["'cifar10'", "cifar100_depth1"]),
+    (["--config.vqvae.start_from=nowhere"], ["'nowhere'", "cifar100"]),
+    (["--config.mnemonics.pixel_momentum=2.0"], ["pixel_momentum=2.0"]),
     (["--config.vqvae.codebook_size=500"], ["codebook_size=500", "power of"]),
     (["--config.vqvae.bottom_depth=64"], ["bottom_depth is 257", "255"]),
     (["--config.bitswap.group=65536"], ["group=65536", "65535"]),
@@ -143,6 +147,39 @@ def test_broken_config_files(monkeypatch, capsys, tmp_path, text, part):
   assert_one_sentence(code, output.err, part)
 
 
+def test_baselines_have_their_authors_numbers():
+  """As their papers and released programs state them."""
+  sections = baselines()
+  schedules = {
+    name: tuple(
+      (part.learning_rate, part.weight_decay, part.decay_factor)
+      + tuple(round(share * epochs) for share in part.milestones)
+      for part, epochs in zip((s.base, s.increment), lasts, strict=True)
+    )
+    for (name, s), lasts in zip(
+      sections.items(),
+      [(200, 250), (200, 170), (160, 160), (160, 160), (201, 201)],
+      strict=True,
+    )
+  }
+  lucir = (0.1, 5e-4, 10.0, 80, 120)
+  assert schedules == {
+    "lwf": (
+      (0.1, 5e-4, 10.0, 60, 120, 160),
+      (0.1, 2e-4, 10.0, 60, 120, 180, 220),
+    ),
+    "icarl": ((0.1, 5e-4, 10.0, 60, 120, 170), (0.1, 2e-4, 10.0, 80, 120)),
+    "lucir": (lucir, lucir),
+    "mnemonics": (lucir, lucir),
+    "gfr": ((1e-3, 2e-4, 10.0, 200),) * 2,
+  }
+  gfr = sections["gfr"]
+  rounds = [share * gfr.generator_epochs for share in gfr.generator_milestones]
+  assert rounds == pytest.approx([200, 400])
+  assert 1 / gfr.generator_decay_factor == pytest.approx(0.3)
+  assert (gfr.generator_rate, gfr.critic_steps, gfr.penalty) == (1e-4, 5, 10.0)
+
+
 @pytest.mark.parametrize(
   ("variant", "epochs", "backbone"),
   [
@@ -169,8 +206,9 @@ def test_baselines_are_variants_of_one_config(variant, epochs, backbone):
   )
 
 
-def test_the_paper_s_config_keeps_the_paper_s_lambda():
-  path = pathlib.Path(__file__).parents[1] / "configs/cifar100.py"
+@pytest.mark.parametrize("name", ["cifar100", "imagenet_subset"])
+def test_the_paper_s_configs_keep_the_paper_s_lambda(name):
+  path = pathlib.Path(__file__).parents[1] / f"configs/{name}.py"
   config, _ = command_line.parse_config(_run_flags(), ["m", f"--config={path}"])
   assert config.ib.weight == 0.005  # Section 5, where the default is larger.
 

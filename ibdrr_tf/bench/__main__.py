@@ -90,6 +90,9 @@ def main(argv: list[str]) -> None:
   validate(config, tuple(METHODS))
   if values.picture and not values.photographs:
     raise UserError("--picture needs image files: give --photographs=DIR.")
+  # Minutes of measuring must not end with a file that cannot be written.
+  for path in filter(None, (values.json, values.picture)):
+    files.check_writable(path)
   options = Options(
     arguments=tuple(argv[1:]),
     codecs=tuple(name for name in values.codec.split(",") if name),

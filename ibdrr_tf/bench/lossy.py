@@ -16,6 +16,7 @@ import tensorflow as tf
 from ibdrr_tf import codec_training
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, psnr
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.load import fingerprint
 from ibdrr_tf.data.photographs import read_photographs
 from ibdrr_tf.data.scenario import Scenario, class_order
 from ibdrr_tf.data.source import Source, in_memory
@@ -244,7 +245,7 @@ def _through(
 
 def _trained_on(
   folder: str, dataset: str, source: Source, measured: set[int]
-) -> int:
+) -> int | None:
   """How many of the measured classes a codec was trained on.
 
   Args:
@@ -252,10 +253,19 @@ def _trained_on(
     dataset: that is measured.
     source: the data set.
     measured: source classes.
+
+  Returns:
+    None where that cannot be told: the codec of a run has no config of its own,
+    and images without labels no classes.
   """
-  claim = json.loads((pathlib.Path(folder) / "config.json").read_text())
+  path = pathlib.Path(folder) / "config.json"
+  if not path.is_file():
+    return None
+  claim = json.loads(path.read_text(encoding="utf-8"))
   if claim["dataset"] != dataset:
     return 0
+  if claim["data_fingerprint"] != fingerprint(source):
+    return None
   order = class_order(claim["data"]["class_order"], len(source.class_names))
   used = claim["data"]["classes"] or len(order)
   base = claim["scenario"]["base_classes"] or used // 2

@@ -16,13 +16,18 @@ from ibdrr_tf.codec_training.lossy import (
   store_vqvae,
   train_vqvae,
 )
-from ibdrr_tf.codec_training.run_codec import export_codec, prepare_codec
+from ibdrr_tf.codec_training.run_codec import (
+  check_codec,
+  export_codec,
+  prepare_codec,
+)
 
 __all__ = [
   "BITSWAP_FILE",
   "STATIC_FILE",
   "VQVAE_FILE",
   "BitSwapTrainer",
+  "check_codec",
   "draw_reconstructions",
   "evaluate_vqvae",
   "export_codec",

@@ -5,16 +5,18 @@
 
 JPEG, PNG and WebP files are read; greyscale becomes colour and transparency is
 dropped. Small sets are decoded once and kept in RAM; sets that do not fit are
-decoded whenever they are read, with the same pixels.
+decoded once to check them, and whenever they are read, with the same pixels.
 """
 
 import dataclasses
 import io
 import os
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
+import tqdm
 from PIL import Image
 
 from ibdrr_tf import errors
@@ -190,8 +192,17 @@ def _broken(path: str) -> errors.UserError:
 def _load_into_ram(
   files: _Files, image_shape: tuple[int, int, int], image_size: int
 ) -> source.Split:
-  """Decodes all files, in parallel."""
+  """Decodes all files and keeps them."""
   images = np.empty((len(files.paths), *image_shape), np.uint8)
+  for i, image in enumerate(_decode_all(files, image_shape, image_size)):
+    images[i] = image
+  return source.in_memory(images, files.labels)
+
+
+def _decode_all(
+  files: _Files, image_shape: tuple[int, int, int], image_size: int
+) -> Iterator[np.ndarray]:
+  """Decodes all files, in parallel, and names the first that cannot be."""
   paths = tf.data.Dataset.from_tensor_slices(list(files.paths))
   dataset = untuned(paths).map(
     lambda path: _decode(path, image_shape, image_size),
@@ -199,19 +210,30 @@ def _load_into_ram(
     deterministic=True,
   )
   iterator = dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
-  for i, path in enumerate(files.paths):
+  for path in files.paths:
     # One by one, so that a file that fails is known by its turn.
     try:
-      images[i] = next(iterator)
+      yield next(iterator)
     except tf.errors.OpError:
       raise _broken(path) from None
-  return source.in_memory(images, files.labels)
 
 
 def _read_on_demand(
   files: _Files, image_shape: tuple[int, int, int], image_size: int
 ) -> source.Split:
-  """Decodes the files of a batch when it is read."""
+  """Decodes the files of a batch when it is read.
+
+  All are decoded once before: a training of days must not end with one that is
+  damaged, and a batch would not say which it was.
+  """
+  for _ in tqdm.tqdm(
+    _decode_all(files, image_shape, image_size),
+    total=len(files.paths),
+    desc="checking images",
+    leave=False,
+    disable=None,
+  ):
+    pass
   with tf.device("/CPU:0"):
     paths = tf.constant(list(files.paths))
 

@@ -44,8 +44,8 @@ def load_data(config: ml_collections.ConfigDict) -> tuple[Source, Scenario]:
 def fingerprint(source: Source) -> str:
   """Tells one data set from another, wherever its files are.
 
-  Class names, image shapes and the labels of all images are enough: who changes
-  a data set changes one of them.
+  It is made of class names, image shapes and the labels of all images. Images
+  that were replaced one by one by others are not noticed.
   """
   digest = hashlib.sha256(repr(source.class_names).encode())
   for split in (source.train, source.test):

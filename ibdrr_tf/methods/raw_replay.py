@@ -29,6 +29,8 @@ class RawReplay(Method):
     self._store = exemplars.ExemplarStore(
       self.workdir / "memory", self.scenario.boundaries
     )
+    # A budget that is too small is refused before the base phase is learned.
+    _ = self.exemplars_per_class
 
   def examples(self, phase: int) -> stream.Examples:
     """All new images and the exemplars of old classes."""

@@ -7,6 +7,30 @@ from PIL import Image
 
 from ibdrr_tf.bench import memory
 from ibdrr_tf.codec.image_codec import load_image_codec
+from ibdrr_tf.data.source import Source, in_memory
+
+
+def test_ledgers_are_of_files_that_were_written(codec_folder):
+  generator = np.random.default_rng(0)
+  images = generator.integers(0, 256, (60, 16, 16, 3)).astype(np.uint8)
+  split = in_memory(images, np.repeat(np.arange(2), 30))
+  source = Source("noise", ("a", "b"), split, split)
+  rows = memory.measure(source, [codec_folder], None)
+  drr, ib_drr = (rows[f"{codec_folder}, {m}"] for m in ("drr", "ib_drr"))
+  for stage, name in (("vqvae", "vqvae.ibvq"), ("bitswap", "bitswap.ibbs")):
+    size = (pathlib.Path(codec_folder) / name).stat().st_size
+    # A model that is read and stored again is the same.
+    assert drr[f"codec_{stage}"] == size
+  exemplars = ib_drr["raw_exemplars"]
+  # Of noise, WebP takes as much as the pixels; 20 of each class are kept.
+  assert 40 * 16 * 16 * 3 < exemplars < 1.4 * 40 * 16 * 16 * 3
+  assert ib_drr["total"] - drr["total"] == exemplars
+  assert drr["bytes_per_image"] == drr["total"] / 60
+  assert rows["raw pixels"]["total"] == images.nbytes
+  assert rows["paper, DRR"]["total"] == pytest.approx(23.45e6)
+  some = memory.measure(source, [codec_folder], 40)
+  assert some[f"{codec_folder}, drr"]["images"] == 40
+  assert not [name for name in some if "paper" in name]
 
 
 def test_bytes_against_quality(codec_folder):

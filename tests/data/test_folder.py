@@ -227,13 +227,15 @@ def test_gif_in_disguise(tmp_path):
   assert f"'{path}' cannot be decoded" in _message(tmp_path)
 
 
+@pytest.mark.parametrize("ram_bytes", [1 << 30, 0])
 @pytest.mark.parametrize("extension", ["png", "jpg", "webp"])
-def test_truncated_file(tmp_path, extension):
+def test_truncated_file(tmp_path, extension, ram_bytes):
   _make(tmp_path, extension=extension, per_class=5)
   path = tmp_path / "train" / "bee" / f"3.{extension}"
   contents = path.read_bytes()
   path.write_bytes(contents[: len(contents) * 3 // 4])
-  assert f"'{path}' cannot be decoded" in _message(tmp_path)
+  message = _message(tmp_path, ram_bytes=ram_bytes)
+  assert f"'{path}' cannot be decoded" in message
 
 
 @pytest.mark.parametrize("ram_bytes", [1 << 30, 0])

@@ -183,10 +183,121 @@ def test_class_means_by_hand():
   np.testing.assert_allclose(got, want)
 
 
+def cross_entropy(labels, logits):
+  shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+  return -np.log(shares[np.arange(len(labels)), labels]).mean()
+
+
+def softened_cross_entropy(old, new):
+  p, q = (
+    np.exp(x / 2) / np.exp(x / 2).sum(1, keepdims=True) for x in (old, new)
+  )
+  return -(p * np.log(q)).sum(axis=1).mean()
+
+
+def parts_of_the_loss(method, phase=1):
+  """Batch, old logits and features, new ones, and what the objective says."""
+  new = method._compiled(phase, steps=1, options={})
+  for number, weight in enumerate(new.trainable_variables):
+    # It begins as the old network, and would have nothing to distil.
+    noise = tf.random.stateless_normal(weight.shape, [number, 0])
+    weight.assign_add(0.05 * noise)
+  objective, names = method.objective(phase, new)
+  # All of a batch is of the classes that its method sees in this phase.
+  examples = method.examples(phase)
+  images = examples.read(tf.range(len(examples), dtype=tf.int64))
+  labels = np.asarray(examples.labels)
+  extra = ()
+  if method.config.method == "gfr":
+    noise = tf.random.stateless_normal([len(labels), 4], [1, 2])
+    extra = (noise, tf.constant(np.arange(len(labels)) % 2))
+  parts, logits = objective(images, tf.constant(labels), *extra)
+  assert set(parts) == set(names)
+  parts = {name: float(value) for name, value in parts.items()}
+  return new, images, labels, extra, parts, logits.numpy()
+
+
+@only("lwf", "icarl")
+def test_distilling_adds_old_logits_to_the_cross_entropy(finished, tmp_path):
+  method = after_base_phase(finished, tmp_path)
+  _, images, labels, _, parts, logits = parts_of_the_loss(method)
+  old = method.teacher(1)(images).numpy()
+  kept = softened_cross_entropy(old, logits[:, :2])
+  if method.config.method == "lwf":
+    # New classes among themselves, and three times the old ones.
+    want = cross_entropy(labels - 2, logits[:, 2:]), 3 * kept
+  else:
+    assert set(labels) == {0, 1, 2}
+    want = cross_entropy(labels, logits), kept
+  got = parts["cross_entropy"], parts["distillation"]
+  np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_icarl_with_the_paper_s_loss(tmp_path):
   method = make("icarl", tmp_path, loss="sigmoid")
-  run(method, range(2))
-  assert method.predict(method.new_examples(1)).max() <= 2
+  run(method, [0])
+  _, images, labels, _, parts, logits = parts_of_the_loss(method)
+  targets = np.eye(3)[labels]
+  targets[:, :2] = 1 / (1 + np.exp(-method.teacher(1)(images).numpy()))
+  p = 1 / (1 + np.exp(-logits))
+  want = -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean()
+  assert parts == {"cross_entropy": pytest.approx(want, rel=1e-4)}
+
+
+@only("lucir")
+def test_lucir_weighs_its_three_parts(finished, tmp_path):
+  method = after_base_phase(finished, tmp_path)
+  new, images, labels, _, parts, logits = parts_of_the_loss(method)
+  student = new.up_to("features", "cosines")
+  features, cosines = (x.numpy() for x in student(images, training=True))
+  old = method.teacher(1).embed(images).numpy()
+  norms = np.linalg.norm(features, axis=1) * np.linalg.norm(old, axis=1)
+  away = 1 - (features * old).sum(axis=1) / norms
+  rows = np.flatnonzero(labels < 2)
+  # One new class, so the two hardest are this one.
+  true = cosines[rows, labels[rows]]
+  ranked = np.maximum(0, 0.5 - true + cosines[rows, 2]).mean()
+  want = {
+    "cross_entropy": cross_entropy(labels, logits),
+    "less_forget": 5 * (2 / 1) ** 0.5 * away.mean(),
+    "ranking": ranked,
+  }
+  assert parts == pytest.approx(want, rel=1e-3, abs=1e-5)
+
+
+@only("mnemonics")
+def test_mnemonics_adds_the_released_distillation(finished, tmp_path):
+  method = after_base_phase(finished, tmp_path)
+  _, images, labels, _, parts, logits = parts_of_the_loss(method)
+  old = method.teacher(1)(images).numpy()
+  p, q = (
+    np.exp(x / 2) / np.exp(x / 2).sum(1, keepdims=True)
+    for x in (old, logits[:, :2])
+  )
+  want = {
+    "cross_entropy": cross_entropy(labels, logits),
+    "distillation": (p * np.log(p / q)).mean() * 2**2 * 0.25 * 2,
+  }
+  assert parts == pytest.approx(want, rel=1e-3, abs=1e-5)
+
+
+@only("gfr")
+def test_gfr_weighs_old_and_new_by_classes(finished, tmp_path):
+  method = after_base_phase(finished, tmp_path)
+  new, images, labels, extra, parts, logits = parts_of_the_loss(method)
+  features = new.embed(images).numpy()
+  old = method.teacher(1).embed(images).numpy()
+  generator = method._build_generator()
+  method._generators.read(0, generator)
+  one_hot = np.eye(CLASSES, dtype=np.float32)[extra[1].numpy()]
+  replayed = new.get_layer("logits")(generator([extra[0], one_hot])).numpy()
+  # Two base classes and one new one: the old count twice.
+  want = {
+    "feature_distance": 2 * np.sqrt(((features - old) ** 2).sum()),
+    "cross_entropy": cross_entropy(labels, logits) / 3,
+    "replayed": 2 * cross_entropy(extra[1].numpy(), replayed) / 3,
+  }
+  assert parts == pytest.approx(want, rel=1e-3, abs=1e-5)
 
 
 @only("lucir")

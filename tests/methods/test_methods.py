@@ -8,6 +8,7 @@ from tiny_config import tiny_config
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.data.scenario import make_scenario
 from ibdrr_tf.data.source import Source, in_memory
+from ibdrr_tf.errors import UserError
 from ibdrr_tf.methods import METHODS
 
 CLASSES, PER_CLASS = 6, 12
@@ -167,6 +168,11 @@ def test_a_budget_for_more_than_all_images_keeps_them_all(make):
   run_untrained(method)
   counts = np.bincount(method._store.read(2)[1])
   assert counts.tolist() == [PER_CLASS] * CLASSES
+
+
+def test_a_budget_for_less_than_an_image_is_refused_at_once(make):
+  with pytest.raises(UserError, match="total_bytes=9 is too small"):
+    make("raw_replay", total_bytes=9)
 
 
 def run_untrained(method):
