@@ -105,6 +105,12 @@ def print_help(
   if asked:
     if config:
       _define_config(flag_values, argv[:1])
+      # Two hundred lines of defaults would bury all other flags.
+      flag_values[
+        "config"
+      ].default_as_str = (
+        "the demonstration; ibdrr_tf/config.py lists all fields"
+      )
     print(f"{usage}\n{flag_values.get_help()}")
   return asked
 

@@ -1,4 +1,4 @@
-"""Several methods on the same phases: one table and two figures.
+r"""Several methods on the same phases: one table and two figures.
 
 Each method runs in WORKDIR/<method>; runs that are finished are not repeated,
 and those that were interrupted go on. Example:

@@ -1,10 +1,10 @@
-"""Class-incremental learning, phase after phase.
+r"""Class-incremental learning, phase after phase.
 
 Without any flag it runs the embedded demonstration. Examples:
 
     python -m ibdrr_tf.main --phases=5
     python -m ibdrr_tf.main --config=configs/cifar100_mini.py --data_dir=DIR
-    python -m ibdrr_tf.main --dataset=folder --data_dir=DIR \
+    python -m ibdrr_tf.main --config=configs/folder.py --data_dir=DIR \
       --config.data.image_size=64 --workdir=runs/mine --resume
 """
 

@@ -1,11 +1,12 @@
-"""Measurements, each beside its rival in the same run.
+r"""Measurements, each beside its rival in the same run.
 
     python -m ibdrr_tf.bench codec --data_dir=DATA [--codec=NAME|DIR[,…]]
 
 `codec` prints what the codes of the training images cost in every lossless form
-(plain packing, xz, zstd, histograms, Bit-Swap) and how fast each is coded and
-decoded; then how seconds, bytes and peak memory grow with the number of images
-and with their size, for which `--photographs=DIR` gives large ones.
+(plain packing, xz, zstd, histograms, constriction, Bit-Swap) and how fast each
+is coded and decoded; then how seconds, bytes and peak memory grow with the
+number of images and with their size, for which `--photographs=DIR` gives large
+ones.
 
     python -m ibdrr_tf.bench replay [--codec=NAME|DIR]
     python -m ibdrr_tf.bench train [--config=…]
