@@ -74,7 +74,8 @@ def main(argv: list[str]) -> None:
   if runs:
     comparison.check_alike(runs)
   for name, planned in configs.items():
-    check_codec(planned, pathlib.Path(values.workdir) / name)
+    if METHODS[planned.method].uses_codec:
+      check_codec(planned, pathlib.Path(values.workdir) / name)
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   team = distribution.Team(strategy)
   folder = pathlib.Path(values.workdir)

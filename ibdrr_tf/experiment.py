@@ -48,7 +48,8 @@ def run_experiment(
   Returns:
     The contents of results.json.
   """
-  check_codec(config, workdir)
+  if METHODS[config.method].uses_codec:
+    check_codec(config, workdir)
   source, scenario = load_data(config)
   team = Team(strategy)
   claimed = open_workdir(

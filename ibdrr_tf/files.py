@@ -33,7 +33,7 @@ _WRONG_PLACE = {
   errno.EPERM,
   errno.EROFS,
 }
-_LEFTOVER = re.compile(r"\..+\.\d+\.part(\.\w+)?")
+_LEFTOVER = re.compile(r"\..+\.\d+\.part(\.[^.]+)?")
 
 
 def beside(path: str | os.PathLike[str]) -> pathlib.Path:
@@ -47,6 +47,8 @@ def beside(path: str | os.PathLike[str]) -> pathlib.Path:
   other = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
+    if other.is_dir():  # Of a process that had this number before.
+      shutil.rmtree(other)
     other.touch()
     other.unlink()
   except OSError as error:
@@ -67,10 +69,10 @@ def remove_leftovers(folder: pathlib.Path) -> None:
   """Removes what a process that was killed was writing, at any depth."""
   for path in list(folder.rglob(".*.part*")):
     if _LEFTOVER.fullmatch(path.name):
-      if path.is_dir():
-        shutil.rmtree(path)
+      if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
       else:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,10 @@ def test_a_wrong_place_is_named(tmp_path):
   with pytest.raises(UserError, match="is a folder"):
     files.write_text(tmp_path, "x")
   files.check_writable(file)
+  # A process of the same number was killed while it wrote a folder.
+  stale = files.beside(file)
+  (stale / "within").mkdir(parents=True)
+  files.check_writable(file)
   assert file.read_text() == "mine"
   assert list(tmp_path.iterdir()) == [file]
 

@@ -76,7 +76,7 @@ def measure(
     quality[folder] = {
       **quality_row(model, images),
       "trained_classes": _trained_on(
-        folder, config.dataset, source, {scenario.order[k] for k in unseen}
+        folder, source, {scenario.order[k] for k in unseen}
       ),
     }
   for level in (0, 5, 20, 50):
@@ -243,27 +243,22 @@ def _through(
   )
 
 
-def _trained_on(
-  folder: str, dataset: str, source: Source, measured: set[int]
-) -> int | None:
+def _trained_on(folder: str, source: Source, measured: set[int]) -> int | None:
   """How many of the measured classes a codec was trained on.
 
   Args:
     folder: of the codec; its config says what its base classes were.
-    dataset: that is measured.
-    source: the data set.
+    source: the data set that is measured.
     measured: source classes.
 
   Returns:
-    None where that cannot be told: the codec of a run has no config of its own,
-    and images without labels no classes.
+    None where that cannot be told: of a codec that was trained on other data,
+    or of a run's, which has no config of its own.
   """
   path = pathlib.Path(folder) / "config.json"
   if not path.is_file():
     return None
   claim = json.loads(path.read_text(encoding="utf-8"))
-  if claim["dataset"] != dataset:
-    return 0
   if claim["data_fingerprint"] != fingerprint(source):
     return None
   order = class_order(claim["data"]["class_order"], len(source.class_names))

@@ -53,13 +53,13 @@ class BitSwap:
   def takes(self, grid: tf.Tensor) -> tf.Tensor:
     """Whether the seed can feed an image of that grid, int32 [2]: bool [].
 
-    The first image of a chain reads its latents from the seed, at up to two
-    bytes each, which is what tables of 16 bits can take.
+    The first image of a chain may read all its latents from the seed, if its
+    codes leave next to nothing: up to two bytes each, by tables of 16 bits.
     """
-    # Of the grid's sides, below 2^16, and the channels: more than 31 bits.
-    latent_grid = tf.cast(self._model.latent_grid(grid), tf.int64)
-    places = tf.reduce_prod(latent_grid)
-    return 2 * places * self._model.latent_channels <= _SEED - _TAIL
+    # The grid's sides are below 2^16: their product may have 32 bits.
+    places = tf.reduce_prod(tf.cast(self._model.latent_grid(grid), tf.int64))
+    numbers = places * self._model.latent_channels * self._model.latents
+    return 2 * numbers <= _SEED - _TAIL
 
   @tf.function(
     autograph=False,  # Loops are written out as ops; converting takes longer.
@@ -83,7 +83,7 @@ class BitSwap:
     """
     chains = tf.shape(planes)[0]
     codes = [len(self._model.trees[level]) for level in self._model.levels]
-    # No table looks: a code beyond its codebook would be written wrong.
+    # Looked up in a graph, it would fail with less of a sentence.
     tf.debugging.Assert(
       tf.reduce_all((planes >= 0) & (planes < codes)),
       ["the codes have numbers outside the codebook"],

@@ -26,8 +26,8 @@ from ibdrr_tf.errors import UserError
 
 __all__ = ["CodeCodec", "Coder", "as_user_error"]
 
-# Places of all grids that are coded at once. Each takes some 40 kB on the way:
-# however large images are, coding them takes less than 1 GB.
+# Places of all grids that are coded at once, unless one image has more. Each
+# takes some 40 kB on the way, together less than 1 GB.
 _PLACES = 1 << 14
 
 

@@ -168,7 +168,8 @@ def _build(
     feature_weight=recipe.feature_weight,
   )
   if recipe.start_from:
-    model.warm_start(load_vqvae(pretrained.folder_of(recipe.start_from)))
+    origin = pretrained.folder_of(recipe.start_from, (VQVAE_FILE,))
+    model.warm_start(load_vqvae(origin))
   return model
 
 

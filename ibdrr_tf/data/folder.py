@@ -9,6 +9,7 @@ decoded once to check them, and whenever they are read, with the same pixels.
 """
 
 import dataclasses
+import functools
 import io
 import os
 import pathlib
@@ -194,23 +195,22 @@ def _load_into_ram(
 ) -> source.Split:
   """Decodes all files and keeps them."""
   images = np.empty((len(files.paths), *image_shape), np.uint8)
-  for i, image in enumerate(_decode_all(files, image_shape, image_size)):
+  for i, image in enumerate(_decode_all(files.paths, image_shape, image_size)):
     images[i] = image
   return source.in_memory(images, files.labels)
 
 
 def _decode_all(
-  files: _Files, image_shape: tuple[int, int, int], image_size: int
+  paths: tuple[str, ...], image_shape: tuple[int, int, int], image_size: int
 ) -> Iterator[np.ndarray]:
   """Decodes all files, in parallel, and names the first that cannot be."""
-  paths = tf.data.Dataset.from_tensor_slices(list(files.paths))
-  dataset = untuned(paths).map(
+  dataset = untuned(tf.data.Dataset.from_tensor_slices(list(paths))).map(
     lambda path: _decode(path, image_shape, image_size),
     num_parallel_calls=tf.data.AUTOTUNE,
     deterministic=True,
   )
   iterator = dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
-  for path in files.paths:
+  for path in paths:
     # One by one, so that a file that fails is known by its turn.
     try:
       yield next(iterator)
@@ -218,22 +218,30 @@ def _decode_all(
       raise _broken(path) from None
 
 
-def _read_on_demand(
-  files: _Files, image_shape: tuple[int, int, int], image_size: int
-) -> source.Split:
-  """Decodes the files of a batch when it is read.
+@functools.cache  # Once a process, of which a comparison makes many runs.
+def _check_pixels(
+  paths: tuple[str, ...], image_shape: tuple[int, int, int], image_size: int
+) -> None:
+  """Decodes all files once, if they are not kept.
 
-  All are decoded once before: a training of days must not end with one that is
-  damaged, and a batch would not say which it was.
+  A training of days must not end with one that is damaged, and a batch would
+  not say which it was.
   """
   for _ in tqdm.tqdm(
-    _decode_all(files, image_shape, image_size),
-    total=len(files.paths),
+    _decode_all(paths, image_shape, image_size),
+    total=len(paths),
     desc="checking images",
     leave=False,
     disable=None,
   ):
     pass
+
+
+def _read_on_demand(
+  files: _Files, image_shape: tuple[int, int, int], image_size: int
+) -> source.Split:
+  """Decodes the files of a batch when it is read."""
+  _check_pixels(files.paths, image_shape, image_size)
   with tf.device("/CPU:0"):
     paths = tf.constant(list(files.paths))
 

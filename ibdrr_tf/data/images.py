@@ -164,7 +164,10 @@ def _to_rgb(image: Image.Image, name: str) -> np.ndarray:
 def _turn(image: Image.Image) -> Image.Transpose | None:
   """What sets an image upright that a camera has stored otherwise."""
   try:
-    orientation = image.getexif().get(ExifTags.Base.Orientation)
+    # Not `image.getexif`: that of PNG decodes the pixels first, which a size
+    # does not need, and what is wrong with them would be met, and lost, here.
+    exif = Image.Image.getexif(image)
+    orientation = exif.get(ExifTags.Base.Orientation)
   except (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error):
     return None  # Whatever camera wrote that, the pixels are another matter.
   return _TURNS.get(orientation)

@@ -1,7 +1,7 @@
 """Several runs beside each other: one row each, seeds of one taken together.
 
-Runs that differ in their seed alone make one row of means and standard
-deviations. Their names say so: `drr-seed-1` joins `drr`.
+Runs whose names say that they differ in their seed make one row of means and
+standard deviations: `drr-seed-1` joins `drr`.
 """
 
 import statistics
@@ -63,7 +63,7 @@ def check_alike(runs: dict[str, dict[str, Any]]) -> None:
 def over_seeds(
   runs: dict[str, dict[str, Any]],
 ) -> dict[str, list[dict[str, Any]]]:
-  """Brings together what differs in its seed alone.
+  """Brings together what differs in its seed.
 
   Args:
     runs: contents of results.json, by the name that a run has here. One that is
@@ -107,6 +107,11 @@ def rows(groups: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def _row(group: list[dict[str, Any]]) -> dict[str, Any]:
+  if any(run["backbone"] != group[0]["backbone"] for run in group):
+    raise UserError(
+      f"runs of {group[0]['method']} that are named as seeds of one have "
+      f"different networks: give one of them another name."
+    )
   accuracies = {name: [run[name] for run in group] for name in _ACCURACIES}
   costs = [_costs(run) for run in group]
   return {

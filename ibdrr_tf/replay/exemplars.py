@@ -46,7 +46,7 @@ class ExemplarStore:
 
     Returns:
       images uint8 [n, h, w, 3] and labels int32 [n], ordered by phase and
-      label; n may be 0 when no exemplar was ever kept.
+      label; of phase -1 there are none.
     """
     paths = [self._path(earlier) for earlier in range(phase + 1)]
     encoded, labels = image_records.read(paths, self._boundaries)

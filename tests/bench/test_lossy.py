@@ -14,23 +14,21 @@ def test_how_many_classes_a_codec_has_seen(tmp_path):
   split = in_memory(pixels, np.arange(6))
   source = Source("mine", tuple("abcdef"), split, split)
   claim = {
-    "dataset": "mine",
     "data": {"class_order": "natural", "classes": 4},
     "scenario": {"base_classes": 0},  # Half of the four: 0 and 1.
     "data_fingerprint": fingerprint(source),
   }
 
-  def trained_on(dataset="mine", **changes):
+  def trained_on(**changes):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(claim | changes))
-    return lossy._trained_on(str(tmp_path), dataset, source, {1, 2, 3})
+    return lossy._trained_on(str(tmp_path), source, {1, 2, 3})
 
   assert trained_on() == 1
-  assert trained_on("other") == 0
   assert trained_on(data_fingerprint="0" * 16) is None
   (tmp_path / "config.json").unlink()
   # That of a run, which names its data elsewhere.
-  assert lossy._trained_on(str(tmp_path), "mine", source, {1}) is None
+  assert lossy._trained_on(str(tmp_path), source, {1}) is None
 
 
 def test_the_codecs_of_the_package_say_what_they_were_trained_on():

@@ -105,6 +105,10 @@ def test_seeds_that_do_not_belong_together_are_refused():
   first = run("a", 1, 1, seed=0)
   with pytest.raises(UserError, match="two runs a of seed 0"):
     comparison.over_seeds({"a": first, "a-seed-0": first})
+  wider = run("a", 1, 1, seed=1)
+  wider["backbone"] = {"name": "resnet18 of width 16", "parameters": 702756}
+  with pytest.raises(UserError, match="have different networks"):
+    comparison.rows({"a": [first, wider]})
   other = run("b", 1, 1, seed=1)
   with pytest.raises(UserError, match="a-seed-1 is of b"):
     comparison.over_seeds({"a": first, "a-seed-1": other})
