@@ -70,7 +70,7 @@ def over_seeds(
       called NAME-seed-N, N being its seed, belongs to NAME.
 
   Returns:
-    Runs by name, one or more each.
+    Runs by name, one or more each, by seed.
   """
   groups = {}
   for name, run in runs.items():
@@ -87,7 +87,10 @@ def over_seeds(
         f"{group[0]['method']}: give one of them another name."
       )
     group.append(run)
-  return groups
+  return {
+    name: sorted(group, key=lambda run: run["seed"])
+    for name, group in groups.items()
+  }
 
 
 def rows(groups: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:

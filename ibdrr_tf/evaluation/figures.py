@@ -2,7 +2,6 @@
 
 import io
 import itertools
-from collections.abc import Iterable
 from typing import Any
 
 import matplotlib
@@ -39,9 +38,9 @@ def phase_accuracy_figure(groups: dict[str, list[dict[str, Any]]]) -> Figure:
     name: np.mean([run["last_accuracy"] for run in group])
     for name, group in groups.items()
   }
-  styles = _styles(groups)
+  styles = _styles(lasts)
   # The legend then lists them as the curves end, from above.
-  for name in sorted(groups, key=lambda name: -lasts[name]):
+  for name in styles:
     classes = [phase["classes_seen"] for phase in groups[name][0]["phases"]]
     curves = np.array(
       [[phase["accuracy"] for phase in run["phases"]] for run in groups[name]]
@@ -77,7 +76,7 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
       of one standard deviation up and down.
   """
   figure, axes = _chart()
-  styles = _styles(row["name"] for row in rows)
+  styles = _styles({row["name"]: row["last_accuracy"] for row in rows})
   known = [row for row in rows if row["average_accuracy"] is not None]
   for row in sorted(known, key=lambda row: -row["average_accuracy"]):
     axes.errorbar(
@@ -104,8 +103,16 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
   return figure
 
 
-def _styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-  """Colour and marker of each name: the same in all figures of a comparison."""
+def _styles(lasts: dict[str, float]) -> dict[str, dict[str, Any]]:
+  """Colour and marker of each run, the best first.
+
+  They are the same in all figures of a comparison, and those of runs that end
+  near each other differ.
+
+  Args:
+    lasts: accuracy after the last phase, by name.
+  """
+  names = sorted(lasts, key=lambda name: -lasts[name])
   return dict(zip(names, itertools.cycle(_STYLES), strict=False))
 
 

@@ -79,8 +79,8 @@ def test_other_phases_are_refused():
 def test_seeds_of_one_run_make_one_row():
   groups = comparison.over_seeds(
     {
-      "a": run("a", 1000, 8, seed=0),
       "a-seed-7": run("a", 1002, 8, seed=7, gain=2.0),
+      "a": run("a", 1000, 8, seed=0),
       # Not its seed, so this is but a name.
       "a-seed-8": run("a", 1000, 8, seed=9),
     }

@@ -36,9 +36,10 @@ def test_curves_have_styles_of_their_own_and_the_best_comes_first():
   assert [text.get_text() for text in legend.texts] == [n for n, *_ in lines]
 
 
-def make_row(name, average, deviation=None):
+def make_row(name, average, deviation=None, last=0.0):
   return {
     "name": name,
+    "last_accuracy": last,
     "average_accuracy": average,
     "deviations": {"average_accuracy": deviation} if deviation else {},
     "total_bytes": 2 * 10**6,
@@ -82,7 +83,10 @@ def test_a_run_looks_the_same_in_both_figures():
   )
   # By another order of merit.
   points = figures.accuracy_against_bytes_figure(
-    [make_row("a", 70.0), make_row("b", 30.0), make_row("c", 50.0)]
+    [
+      make_row(name, average, last=lasts[name])
+      for name, average in (("c", 50.0), ("a", 70.0), ("b", 30.0))
+    ]
   )
   (axes,) = points.axes
   by_name = {
