@@ -2,22 +2,16 @@
 
 import json
 import os
-import pathlib
 import resource
 import signal
 import sys
 
 import numpy as np
 import pytest
-from absl import flags
 from PIL import Image
 from processes import accuracies, start, wait_for
 
 from ibdrr_tf import command_line, main
-from ibdrr_tf.config import baselines
-from ibdrr_tf.errors import UserError
-from ibdrr_tf.methods import METHODS
-from ibdrr_tf.validation import validate
 
 # A run of seconds: few generated images, a thin network, two phases.
 TINY = [
@@ -145,104 +139,6 @@ def test_broken_config_files(monkeypatch, capsys, tmp_path, text, part):
   path.write_text(text)
   code, output = run_in_process(monkeypatch, capsys, f"--config={path}")
   assert_one_sentence(code, output.err, part)
-
-
-def test_baselines_have_their_authors_numbers():
-  """As their papers and released programs state them."""
-  sections = baselines()
-  schedules = {
-    name: tuple(
-      (part.learning_rate, part.weight_decay, part.decay_factor)
-      + tuple(round(share * epochs) for share in part.milestones)
-      for part, epochs in zip((s.base, s.increment), lasts, strict=True)
-    )
-    for (name, s), lasts in zip(
-      sections.items(),
-      [(200, 250), (200, 170), (160, 160), (160, 160), (201, 201)],
-      strict=True,
-    )
-  }
-  lucir = (0.1, 5e-4, 10.0, 80, 120)
-  assert schedules == {
-    "lwf": (
-      (0.1, 5e-4, 10.0, 60, 120, 160),
-      (0.1, 2e-4, 10.0, 60, 120, 180, 220),
-    ),
-    "icarl": ((0.1, 5e-4, 10.0, 60, 120, 170), (0.1, 2e-4, 10.0, 80, 120)),
-    "lucir": (lucir, lucir),
-    "mnemonics": (lucir, lucir),
-    "gfr": ((1e-3, 2e-4, 10.0, 200),) * 2,
-  }
-  gfr = sections["gfr"]
-  rounds = [share * gfr.generator_epochs for share in gfr.generator_milestones]
-  assert rounds == pytest.approx([200, 400])
-  assert 1 / gfr.generator_decay_factor == pytest.approx(0.3)
-  assert (gfr.generator_rate, gfr.critic_steps, gfr.penalty) == (1e-4, 5, 10.0)
-
-
-@pytest.mark.parametrize(
-  ("variant", "epochs", "backbone"),
-  [
-    ("lwf", (160, 160), "resnet32"),
-    ("lwf_pycil", (200, 250), "resnet32"),
-    ("icarl_pycil", (200, 170), "resnet32"),
-    ("icarl_original", (70, 70), "resnet32"),
-    ("lucir", (160, 160), "resnet32"),
-    ("mnemonics", (160, 160), "resnet32"),
-    ("gfr", (201, 201), "resnet18"),
-  ],
-)
-def test_baselines_are_variants_of_one_config(variant, epochs, backbone):
-  path = pathlib.Path(__file__).parents[1] / "configs/cifar100_baselines.py"
-  config, _ = command_line.parse_config(
-    _run_flags(), ["main", f"--config={path}:{variant}"]
-  )
-  validate(config, tuple(METHODS))
-  assert config.classifier.backbone == backbone
-  section = config[config.method]
-  assert epochs == tuple(
-    section[part].epochs or config.classifier.epochs
-    for part in ("base", "increment")
-  )
-
-
-@pytest.mark.parametrize("name", ["cifar100", "imagenet_subset"])
-def test_the_paper_s_configs_keep_the_paper_s_lambda(name):
-  path = pathlib.Path(__file__).parents[1] / f"configs/{name}.py"
-  config, _ = command_line.parse_config(_run_flags(), ["m", f"--config={path}"])
-  assert config.ib.weight == 0.005  # Section 5, where the default is larger.
-
-
-@pytest.mark.parametrize(
-  ("name", "expected"),
-  [
-    ("demo", ("shapes", 0, 5, "ib_drr")),  # 0 is half of the classes.
-    ("cifar100", ("cifar100", 50, 5, "ib_drr")),
-    ("cifar100_mini", ("cifar100", 10, 5, "ib_drr")),
-    ("imagenet_subset", ("folder", 50, 5, "ib_drr")),
-    ("folder", ("folder", 0, 5, "ib_drr")),
-  ],
-)
-def test_every_config_is_valid(name, expected):
-  path = pathlib.Path(__file__).parents[1] / f"configs/{name}.py"
-  config, _ = command_line.parse_config(_run_flags(), ["m", f"--config={path}"])
-  validate(config, tuple(METHODS))
-  scenario = config.scenario
-  assert expected == (
-    *(config.dataset, scenario.base_classes, scenario.phases, config.method),
-  )
-
-
-def test_an_unknown_variant_is_named():
-  path = pathlib.Path(__file__).parents[1] / "configs/cifar100_baselines.py"
-  with pytest.raises(UserError, match=r"'der'.*lucir"):
-    command_line.parse_config(_run_flags(), ["main", f"--config={path}:der"])
-
-
-def _run_flags():
-  values = flags.FlagValues()
-  command_line.define_run_flags(values)
-  return values
 
 
 def test_flags_override_the_config_wherever_it_stands(
