@@ -24,6 +24,7 @@ from ibdrr_tf.errors import UserError
 __all__ = [
   "define_codec_flag",
   "define_run_flags",
+  "load_plugin",
   "parse_config",
   "parse_flags",
   "print_help",
@@ -47,8 +48,8 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
   """Runs a command with the program's arguments, then ends the process.
 
   Exit codes: 0 when all went well, 2 for a mistake of the user's (one sentence
-  on standard error), 75 when another worker was lost, 130 and 143 when
-  interrupted by Ctrl-C or SIGTERM.
+  on standard error), 75 when another worker was lost, 130, 141 and 143 when
+  interrupted by Ctrl-C, a closed pipe or SIGTERM.
 
   Args:
     command: gets the arguments, the program's name first.
@@ -60,6 +61,11 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
   logging.getLogger("tensorflow").setLevel("ERROR")
   try:
     command(sys.argv)
+    sys.stdout.flush()
+  except BrokenPipeError:
+    # Whoever read the output, such as `head`, has seen enough.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _leave(128 + signal.SIGPIPE)
   except UserError as error:
     _say(f"error: {error}")
     _leave(_USER_ERROR)
@@ -115,18 +121,26 @@ def print_help(
   return asked
 
 
-def _define_config(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
+def _define_config(
+  flag_values: flags.FlagValues,
+  argv: list[str],
+  default: Callable[[], ml_collections.ConfigDict] | None = None,
+) -> list[str]:
   """Loads the file of `--config` and defines `--config.any.field` flags.
 
   Args:
     flag_values: where to define them.
     argv: all arguments.
+    default: gives the config where no file is named; None is the demo's.
 
   Returns:
     The arguments without `--config=FILE` itself.
   """
   path, argv = _split_config(argv)
-  config = _load_config(path)
+  if path == str(_DEFAULTS) and default is not None:
+    config = default()
+  else:
+    config = _load_config(path)
   # Defining them reads argv too, and meets unknown fields first.
   try:
     config_flags.DEFINE_config_dict(
@@ -149,6 +163,7 @@ def define_run_flags(flag_values: flags.FlagValues) -> None:
   from ibdrr_tf import distribution
 
   text = {
+    "plugin": "Python file that registers methods or backbones of one's own",
     "dataset": "shapes, folder, or a TensorFlow Datasets name such as cifar100",
     "data_dir": "folder of the data set",
     "distribute": f"devices: {', '.join(distribution.STRATEGIES)}",
@@ -179,27 +194,46 @@ def define_codec_flag(flag_values: flags.FlagValues) -> None:
 
 
 def parse_config(
-  flag_values: flags.FlagValues, argv: list[str]
+  flag_values: flags.FlagValues,
+  argv: list[str],
+  default: Callable[[], ml_collections.ConfigDict] | None = None,
 ) -> tuple[ml_collections.ConfigDict, list[str]]:
   """Parses all flags and joins them with the config.
 
   Args:
     flag_values: with the flags of the command defined.
     argv: all arguments.
+    default: gives the config where no file is named; None is the demo's.
 
   Returns:
     The config with explicit flags set in it, and the arguments that are no
     flags.
   """
-  argv = _define_config(flag_values, argv)
+  argv = _define_config(flag_values, argv, default)
   rest = parse_flags(flag_values, argv)
   config = flag_values.config
   for name in flag_values:
     if name in config and flag_values[name].value is not None:
       config[name] = flag_values[name].value
-  if flag_values.phases is not None:
+  if "phases" in flag_values and flag_values.phases is not None:
     config.scenario.phases = flag_values.phases
   return config, rest
+
+
+def load_plugin(path: str | None) -> None:
+  """Runs a user's own file, which registers methods or backbones."""
+  if not path:
+    return
+  if not pathlib.Path(path).is_file():
+    raise UserError(f"there is no plugin {path}: give a Python file.")
+  try:
+    runpy.run_path(path)
+  except UserError:
+    raise
+  except Exception as error:  # A plugin is code: anything may happen.
+    raise UserError(
+      f"the plugin {path} failed with {type(error).__name__}: {error}."
+    ) from error
 
 
 def parse_flags(flag_values: flags.FlagValues, argv: list[str]) -> list[str]:

@@ -35,7 +35,7 @@ from ibdrr_tf import command_line, distribution, experiment, files
 from ibdrr_tf.codec_training import check_codec
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import comparison, figures
-from ibdrr_tf.methods import METHODS
+from ibdrr_tf.methods import METHODS, check_method
 from ibdrr_tf.validation import validate
 
 __all__ = ["main"]
@@ -59,6 +59,7 @@ def main(argv: list[str]) -> None:
     return
   config, rest = command_line.parse_config(values, argv)
   command_line.refuse_arguments(rest)
+  command_line.load_plugin(values.plugin)
   runs = {}
   for path in _parted(values.runs):
     name, run = _read_run(pathlib.Path(path))
@@ -69,7 +70,8 @@ def main(argv: list[str]) -> None:
     raise UserError("--workdir is missing: give a folder for all the runs.")
   # Mistakes are to be met before the first run, which may take hours.
   for planned in configs.values():
-    validate(planned, tuple(METHODS))
+    validate(planned)
+    check_method(planned)
   comparison.over_seeds({**runs, **configs})
   if runs:
     comparison.check_alike(runs)

@@ -9,7 +9,17 @@ from typing import Any
 
 import ml_collections
 
-__all__ = ["baselines", "get_config", "use_full_recipe"]
+__all__ = [
+  "CIRCUMSTANCES",
+  "baselines",
+  "get_config",
+  "learner_config",
+  "update_known",
+  "use_full_recipe",
+]
+
+# Where data lies and on what devices it runs does not change what a run is.
+CIRCUMSTANCES = ("data_dir", "distribute", "cpu_devices")
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -46,6 +56,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.classifier.stem = "small"  # or large, for images of 100 pixels or more
   config.classifier.width = 8
   config.classifier.epochs = 6
+  config.classifier.updates = 0  # at least so many a step, by more epochs
+  config.classifier.schedule = "steps"  # the paper's; or one_cycle
   config.classifier.batch_size = 32
   config.classifier.padding = 4
   config.classifier.learning_rate = 0.1
@@ -94,6 +106,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.bitswap.embedding = 16
   config.bitswap.epochs = 5
   config.bitswap.fine_tune_epochs = 1
+  config.bitswap.refit = "always"  # fine-tune in each step; growth, or never
   config.bitswap.patience = 3  # epochs without gain on held-out codes
   config.bitswap.batch_size = 64
   config.bitswap.learning_rate = 3e-3
@@ -102,12 +115,10 @@ def get_config() -> ml_collections.ConfigDict:
   config.bitswap.chain_images = 250
   config.bitswap.group = 64
 
-  # How codes are replayed; see replay/pipeline.py.
+  # How codes are replayed; see replay/feeds.py.
   config.replay = ml_collections.ConfigDict()
   config.replay.cache = "images"  # or codes, which are decoded in every step
   config.replay.raw_share = 0.0  # how often a raw twin is taken instead
-  config.replay.test_view = "raw"  # or codec, or both, averaged
-  config.replay.adapt_batch_norm = False  # to the raw images at hand
 
   # Information Back, section 5.
   config.ib = ml_collections.ConfigDict()
@@ -122,7 +133,8 @@ def get_config() -> ml_collections.ConfigDict:
   # Of the same two: star adds what ib_drr_star adds to drr, exemplars what
   # ib_drr adds.
   config.memory.information_back = "none"
-  # Instead of a number of exemplars or a quality: as much as fits; 0 is off.
+  # Byte budget of images and codec after every step: coarser images or fewer of
+  # them; 0 is off.
   config.memory.total_bytes = 0
   for method, section in baselines().items():
     config[method] = section
@@ -141,6 +153,45 @@ def use_full_recipe(config: ml_collections.ConfigDict) -> None:
   config.bitswap.epochs = 12
   config.bitswap.fine_tune_epochs = 2
   config.bitswap.chain_images = 1000
+
+
+def learner_config() -> ml_collections.ConfigDict:
+  """For images that arrive over time: no codec to train, a short recipe."""
+  config = get_config()
+  use_full_recipe(config)
+  # As accurate as codes at equal bytes up to about 10,000 images, and without a
+  # codec to pay for; see README, Learning over time.
+  config.method = "webp_replay"
+  config.memory.quality = 60
+  config.dataset = "folder"
+  config.codec = "cifar100"
+  config.classifier.width = 16
+  config.classifier.epochs = 12
+  config.classifier.updates = 600
+  config.classifier.schedule = "one_cycle"
+  config.classifier.learning_rate = 0.2
+  config.classifier.batch_size = 64
+  config.bitswap.refit = "growth"
+  return config
+
+
+def update_known(
+  config: ml_collections.ConfigDict, stored: dict[str, Any]
+) -> None:
+  """Takes over stored values of the fields that there still are.
+
+  Args:
+    config: the defaults, changed in place.
+    stored: a configuration as JSON, perhaps of an older version.
+  """
+  for name, value in stored.items():
+    if name not in config:
+      continue
+    if isinstance(config[name], ml_collections.ConfigDict):
+      update_known(config[name], value)
+    else:
+      kind = type(config[name])
+      config[name] = tuple(value) if kind is tuple else value
 
 
 def baselines() -> dict[str, ml_collections.ConfigDict]:

@@ -1,10 +1,10 @@
-"""The phase loop: learn a phase, remember it, evaluate, write it down."""
+"""The benchmark: a learner is given one phase after another."""
 
+import dataclasses
 import functools
 import importlib.metadata
 import pathlib
 import platform
-import shutil
 from typing import Any
 
 import ml_collections
@@ -13,16 +13,17 @@ import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.classifiers.classifier import plain
-from ibdrr_tf.codec_training import check_codec, export_codec, prepare_codec
-from ibdrr_tf.data import stream
+from ibdrr_tf.codec_training import check_codec, export_codec
+from ibdrr_tf.data.examples import select
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
 from ibdrr_tf.distribution import Team
+from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures, metrics, report
 from ibdrr_tf.evaluation import results as records
-from ibdrr_tf.evaluation.ledger import Ledger
-from ibdrr_tf.methods import METHODS, Method
+from ibdrr_tf.learner import Learner
+from ibdrr_tf.methods import check_method
 from ibdrr_tf.workdir import open_workdir
 
 __all__ = ["run_experiment"]
@@ -48,16 +49,14 @@ def run_experiment(
   Returns:
     The contents of results.json.
   """
-  if METHODS[config.method].uses_codec:
+  if check_method(config).uses_codec:
     check_codec(config, workdir)
   source, scenario = load_data(config)
   team = Team(strategy)
   claimed = open_workdir(
     workdir, config, resume=resume, data=fingerprint(source), team=team
   )
-  # Weights and batches are stateless functions of the seed; with deterministic
-  # ops a run that was interrupted ends with the very same table.
-  tf.config.experimental.enable_op_determinism()
+  learner = Learner(claimed.path, config=config, strategy=strategy)
   phases = list(claimed.results["phases"]) if claimed.results else []
   results = claimed.results
   team.say(f"{config.method} on {config.dataset}, in {claimed.path}")
@@ -67,89 +66,84 @@ def run_experiment(
   if claimed.is_finished(len(scenario.phases)):
     team.say(f"\n{report.summary(results)}")
     return results
-  method = _make_method(config, scenario, source, claimed.path, strategy)
-  if phases:
-    method.restore(phases[-1]["phase"])
-  for phase in scenario.phases[len(phases) :]:
-    record, confusion = _run_phase(method, phase)
-    phases.append(record)
-    # Its weights are read by all workers, though one writes them down.
-    network = plain(method.classifier)
-    results = records.summarize(phases, _identity(config, network, command))
-    team.on_chief(
-      functools.partial(_write_phase, method, network, results, confusion)
-    )
-    team.say(report.phase_row(record))
+  with learner.lock():
+    for phase in scenario.phases[len(phases) :]:
+      record, confusion = _run_phase(learner, source, scenario, phase)
+      phases.append(record)
+      # Its weights are read by all workers, though one writes them down.
+      network = plain(learner.network.classifier)
+      results = records.summarize(phases, _identity(config, network, command))
+      team.on_chief(
+        functools.partial(
+          _write_phase, learner, scenario, phase, results, confusion
+        )
+      )
+      team.say(report.phase_row(record))
   team.say(f"\n{report.summary(results)}")
   return results
 
 
-def _make_method(
-  config: ml_collections.ConfigDict,
-  scenario: Scenario,
-  source: Source,
-  path: pathlib.Path,
-  strategy: tf.distribute.Strategy,
-) -> Method:
-  """The method of a run, with a codec if it asks for one."""
-  kind = METHODS[config.method]
-  if not kind.uses_codec:
-    return kind(config, scenario, source, path, strategy)
-  codec = prepare_codec(config, source, scenario, path, strategy)
-  return kind(config, scenario, source, path, strategy, codec=codec)
-
-
-def _run_phase(method: Method, phase: int) -> tuple[dict[str, Any], np.ndarray]:
-  """Learns, remembers and evaluates; gives the record and the confusion."""
-  scenario = method.scenario
-  seconds = method.learn(phase)
-  method.remember(phase)
+def _run_phase(
+  learner: Learner, source: Source, scenario: Scenario, phase: int
+) -> tuple[dict[str, Any], np.ndarray]:
+  """Learns the classes of a phase, unless that is done, and evaluates."""
+  if learner.step < phase:
+    labels = scenario.new_labels(phase)
+    new = select(source.train, scenario, labels)
+    new = dataclasses.replace(new, labels=new.labels - labels.start)
+    order = scenario.order[labels.start : labels.stop]
+    learner.learn_examples([source.class_names[k] for k in order], new)
   seen = scenario.seen_labels(phase)
-  test = stream.select(method.source.test, scenario, seen)
+  order = scenario.order[: len(seen)]
+  _check_classes(learner, [source.class_names[k] for k in order])
+  test = select(source.test, scenario, seen)
   confusion = metrics.confusion_matrix(
-    test.labels, method.predict(test), len(seen)
+    test.labels, learner.scores(test).argmax(axis=1), len(seen)
   )
   record = records.phase_record(
     phase=phase,
     boundaries=scenario.boundaries[: phase + 1],
     confusion=confusion,
-    train_seconds=seconds,
-    memory=Ledger(**method.stored_bytes(phase)).to_json(),
+    train_seconds=learner.history[phase]["seconds"],
+    memory=learner.ledger().to_json(),
     other_accuracies={
-      name: 100.0 * float(np.mean(predictions == test.labels))
-      for name, predictions in method.other_predictions(test).items()
+      name: 100.0 * float(np.mean(scores.argmax(axis=1) == test.labels))
+      for name, scores in learner.other_scores(test).items()
     },
   )
   return record, confusion
 
 
+def _check_classes(learner: Learner, names: list[str]) -> None:
+  """Refuses a state that has learned something else in between."""
+  if list(learner.classes) != names:
+    raise UserError(
+      f"the state {learner.path} has learned other classes than those of this "
+      f"benchmark: choose another --workdir."
+    )
+
+
 def _write_phase(
-  method: Method,
-  network: tf.keras.Model,
+  learner: Learner,
+  scenario: Scenario,
+  phase: int,
   results: dict[str, Any],
   confusion: np.ndarray,
 ) -> None:
   """Writes all that can be seen after a phase; results.json comes last.
 
-  A phase counts as done once results.json names it, so whatever precedes it is
-  written again when the process is killed in between.
+  A phase counts as evaluated once results.json names it, so whatever precedes
+  it is written again when the process is killed in between.
   """
-  path, scenario = method.workdir, method.scenario
-  phase = results["phases"][-1]["phase"]
+  path = learner.path
   boundaries = scenario.boundaries[: phase + 1]
-  _write_classifier(method, network)
-  if method.uses_codec and phase == scenario.phases[-1]:
+  if (path / "codec").is_dir() and phase == scenario.phases[-1]:
     export_codec(path / "codec")
   _write_summaries(path / "tensorboard", results, confusion, boundaries)
   curve = figures.phase_accuracy_figure({results["method"]: [results]})
   files.write_bytes(path / "phase_accuracy.png", figures.to_png(curve))
   files.write_text(path / "report.md", report.markdown(results))
   files.write_json(path / "results.json", results)
-  # Only the last phase's weights can be needed again.
-  for earlier in range(phase):
-    for stage in ("phase", "bitswap"):
-      folder = path / "checkpoints" / f"{stage}-{earlier:03d}"
-      shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_summaries(
@@ -173,16 +167,6 @@ def _write_summaries(
         tf.summary.scalar(f"memory/{name}", value)
     tf.summary.image("confusion", tf.io.decode_png(picture)[tf.newaxis])
   writer.close()
-
-
-def _write_classifier(method: Method, network: tf.keras.Model) -> None:
-  """Saves the network with the names of its classes, in label order."""
-  folder = method.workdir / "classifier"
-  with files.replaced(folder / "classifier.keras") as beside:
-    network.save(beside)
-  order = method.scenario.order[: method.classifier.classes]
-  names = [method.source.class_names[number] for number in order]
-  files.write_json(folder / "class_names.json", names)
 
 
 def _identity(

@@ -19,7 +19,7 @@ import shlex
 from absl import flags
 
 from ibdrr_tf import command_line, distribution, experiment, workdir
-from ibdrr_tf.methods import METHODS
+from ibdrr_tf.methods import METHODS, check_method
 from ibdrr_tf.validation import validate
 
 __all__ = ["main"]
@@ -33,7 +33,9 @@ def main(argv: list[str]) -> None:
     return
   config, rest = command_line.parse_config(values, argv)
   command_line.refuse_arguments(rest)
-  validate(config, tuple(METHODS))
+  command_line.load_plugin(values.plugin)
+  validate(config)
+  check_method(config)
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   experiment.run_experiment(
     config,

@@ -3,9 +3,10 @@
 import ml_collections
 
 from ibdrr_tf.classifiers import information_back, resnet
+from ibdrr_tf.classifiers.optimizer import SCHEDULES
 from ibdrr_tf.config import baselines, get_config
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.replay import pipeline, selection
+from ibdrr_tf.replay import code_memory, feeds, selection
 
 __all__ = ["validate"]
 
@@ -14,27 +15,13 @@ _MOST_GROUP = (1 << 16) - 1
 _MOST_PLANES = (1 << 8) - 1
 _MOST_CODES = 1 << 14
 
-# Methods that can be told how many bytes to keep.
-_BUDGETED = ("raw_replay", "webp_replay", "jpeg_replay")
-# Methods that can be told to look back at raw images, or do it in any case. The
-# latter may be told so, to be compared with the others under one config.
-_LOOK_BACK = {
-  "star": ("webp_replay", "jpeg_replay", "ib_drr_star"),
-  "exemplars": ("webp_replay", "jpeg_replay", "ib_drr"),
-}
 
-
-def validate(
-  config: ml_collections.ConfigDict, methods: tuple[str, ...]
-) -> None:
+def validate(config: ml_collections.ConfigDict) -> None:
   """Refuses values that would fail later, and less clearly.
 
-  Args:
-    config: the whole configuration.
-    methods: names of the methods there are.
+  The method's name is not looked at: see `methods.check_method`.
   """
   _check_fields(config, get_config(), "config")
-  _one_of("method", config.method, methods)
   # Random numbers are drawn by int32 seeds.
   if not 0 <= config.seed < 2**31:
     raise UserError(
@@ -58,7 +45,10 @@ def validate(
       f"config.bitswap.group={config.bitswap.group} is too large: give "
       f"{_MOST_GROUP} or less."
     )
+  _one_of("bitswap.refit", config.bitswap.refit, code_memory.REFITS)
   for name, value in config.bitswap.items():
+    if isinstance(value, str):
+      continue
     _at_least(f"bitswap.{name}", value, 1 if isinstance(value, int) else 0)
   stride = config.bitswap.latent_stride
   if stride & (stride - 1):
@@ -66,7 +56,7 @@ def validate(
       f"config.bitswap.latent_stride={stride} is no power of two: give 1, 2 or "
       f"4."
     )
-  _validate_memory(config.memory, config.method)
+  _validate_memory(config.memory)
   for name in baselines():
     _validate_baseline(name, config[name])
   classifier = config.classifier
@@ -76,6 +66,8 @@ def validate(
     _at_least(f"classifier.{name}", classifier[name], 1)
   for name in ("padding", "weight_decay", "warmup_epochs", "warmup_share"):
     _at_least(f"classifier.{name}", classifier[name], 0)
+  _at_least("classifier.updates", classifier.updates, 0)
+  _one_of("classifier.schedule", classifier.schedule, SCHEDULES)
   _momentum("classifier.momentum", classifier.momentum)
   _positive("classifier.learning_rate", classifier.learning_rate)
   _positive("classifier.decay_factor", classifier.decay_factor)
@@ -85,7 +77,7 @@ def validate(
   _one_of("ib.feature", config.ib.feature, features)
 
 
-def _validate_memory(config: ml_collections.ConfigDict, method: str) -> None:
+def _validate_memory(config: ml_collections.ConfigDict) -> None:
   _at_least("memory.exemplars_per_class", config.exemplars_per_class, 1)
   _one_of("memory.selection", config.selection, selection.SELECTIONS)
   _at_least("memory.total_bytes", config.total_bytes, 0)
@@ -95,16 +87,6 @@ def _validate_memory(config: ml_collections.ConfigDict, method: str) -> None:
     )
   back = config.information_back
   _one_of("memory.information_back", back, information_back.RAW_IMAGES)
-  if back != "none" and method not in _LOOK_BACK[back]:
-    raise UserError(
-      f"config.memory.information_back={back} is not for --method={method}: "
-      f"leave it out, or choose from {', '.join(_LOOK_BACK[back])}."
-    )
-  if config.total_bytes and method not in _BUDGETED:
-    raise UserError(
-      f"config.memory.total_bytes is not for --method={method}: leave it out, "
-      f"or choose from {', '.join(_BUDGETED)}."
-    )
 
 
 def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
@@ -173,8 +155,7 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
 def _validate_replay(
   replay: ml_collections.ConfigDict, ib: ml_collections.ConfigDict
 ) -> None:
-  _one_of("replay.cache", replay.cache, pipeline.CACHES)
-  _one_of("replay.test_view", replay.test_view, ("raw", "codec", "both"))
+  _one_of("replay.cache", replay.cache, feeds.CACHES)
   if not 0 <= replay.raw_share <= 1:
     raise UserError(
       f"config.replay.raw_share={replay.raw_share} is out of range: give a "

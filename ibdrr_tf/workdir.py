@@ -9,13 +9,11 @@ from typing import Any
 import ml_collections
 
 from ibdrr_tf import files
+from ibdrr_tf.config import CIRCUMSTANCES
 from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.errors import UserError
 
 __all__ = ["Workdir", "default_path", "open_workdir"]
-
-# Where data lies and on what devices it runs does not change what a run is.
-_CIRCUMSTANCES = ("data_dir", "distribute", "cpu_devices")
 
 
 class Workdir:
@@ -127,7 +125,7 @@ def _identity(config: ml_collections.ConfigDict) -> dict[str, Any]:
   fields = {
     name: value
     for name, value in config.to_dict().items()
-    if name not in _CIRCUMSTANCES
+    if name not in CIRCUMSTANCES
   }
   return json.loads(json.dumps(fields))
 

@@ -24,9 +24,10 @@ from ibdrr_tf.codec import code_tree
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.codec_training.lossless import _Planes
-from ibdrr_tf.data import source, stream
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.methods.lucir import ranking_loss
-from ibdrr_tf.replay.pipeline import Prepared
+from ibdrr_tf.replay.feeds import Prepared
 
 GENERATOR = np.random.default_rng(0)
 # An odd number, so that replicas have parts of different sizes.
@@ -78,14 +79,14 @@ def build_replay_classifier(momentum=0.0):
     prepare=lambda inputs: Prepared(
       inputs["images"], inputs["raw"], inputs["has_raw"]
     ),
-    weight=0.5,
-    batch_norm="update",  # The one in which replicas share most.
   )
+  # Of all ways of batch normalisation, replicas share most in this one.
+  model.look_back(0.5, batch_norm="update")
   return model
 
 
 def replay_batches(epochs, share):
-  examples = stream.Examples(LABELS, source.in_memory(IMAGES, LABELS).read)
+  examples = in_memory(IMAGES, LABELS)
 
   def add_twins(numbers, _):
     inputs = {
@@ -148,7 +149,7 @@ def build_vqvae(optimizer=tf.keras.optimizers.SGD):
 
 
 def image_batches(epochs, share):
-  examples = stream.Examples(LABELS, source.in_memory(IMAGES, LABELS).read)
+  examples = in_memory(IMAGES, LABELS)
   return examples.training_batches(
     batch_size=COUNT,
     epochs=epochs,

@@ -8,7 +8,7 @@ from absl import flags
 from ibdrr_tf import command_line
 from ibdrr_tf.config import baselines
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.methods import METHODS
+from ibdrr_tf.methods import check_method
 from ibdrr_tf.validation import validate
 
 
@@ -62,7 +62,8 @@ def test_baselines_are_variants_of_one_config(variant, epochs, backbone):
   config, _ = command_line.parse_config(
     _run_flags(), ["main", f"--config={path}:{variant}"]
   )
-  validate(config, tuple(METHODS))
+  validate(config)
+  check_method(config)
   assert config.classifier.backbone == backbone
   section = config[config.method]
   assert epochs == tuple(
@@ -91,7 +92,8 @@ def test_the_paper_s_configs_keep_the_paper_s_lambda(name):
 def test_every_config_is_valid(name, expected):
   path = pathlib.Path(__file__).parents[1] / f"configs/{name}.py"
   config, _ = command_line.parse_config(_run_flags(), ["m", f"--config={path}"])
-  validate(config, tuple(METHODS))
+  validate(config)
+  check_method(config)
   scenario = config.scenario
   assert expected == (
     *(config.dataset, scenario.base_classes, scenario.phases, config.method),

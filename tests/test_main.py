@@ -67,8 +67,8 @@ def assert_one_sentence(code, error, *parts):
     (["--config.memory.quality=101"], ["quality=101", "0 to 100"]),
     (["--config.memory.total_bytes=-1"], ["total_bytes=-1"]),
     (
-      ["--method=icarl", "--config.memory.total_bytes=9"],
-      ["total_bytes", "icarl", "webp_replay"],
+      ["--method=gfr", "--config.memory.total_bytes=9"],
+      ["total_bytes", "gfr", "no images"],
     ),
     (
       ["--config.memory.information_back=all"],
@@ -256,7 +256,7 @@ def test_a_run_fills_its_workdir(uninterrupted):
     "tensorboard",
     "classifier",
     "memory",
-    "checkpoints",
+    "state.json",
   } <= {p.name for p in uninterrupted.iterdir()}
   assert [p["phase"] for p in results["phases"]] == [0, 1]
   assert [p["classes_seen"] for p in results["phases"]] == [2, 4]
@@ -279,18 +279,43 @@ def test_a_run_fills_its_workdir(uninterrupted):
   assert len(names) == 4
 
 
-def test_a_lost_checkpoint_is_not_replaced_by_another_network(
+def test_a_phase_that_was_learned_but_not_written_down_is_evaluated_again(
   monkeypatch, capsys, tmp_path
 ):
   workdir = tmp_path / "w"
   arguments = [*TINY, "--method=finetune", f"--workdir={workdir}"]
   assert run_in_process(monkeypatch, capsys, *arguments)[0] == 0
+  before = accuracies(workdir)
+  network = (workdir / "classifier/network-001.npz").stat().st_mtime_ns
   results = json.loads((workdir / "results.json").read_text())
-  results["phases"].pop()  # As if killed in the last phase,
+  results["phases"].pop()  # As if killed right after the last step.
+  (workdir / "results.json").write_text(json.dumps(results))
+  code, _ = run_in_process(monkeypatch, capsys, *arguments, "--resume")
+  assert code == 0 and accuracies(workdir) == before
+  path = workdir / "classifier/network-001.npz"
+  assert path.stat().st_mtime_ns == network
+  # A lost network is not replaced by another one.
+  path.unlink()
   (workdir / "results.json").write_text(json.dumps(results))
   code, output = run_in_process(monkeypatch, capsys, *arguments, "--resume")
-  # but the checkpoint of the phase before is gone by then.
-  assert_one_sentence(code, output.err, "phase 0", "missing")
+  assert_one_sentence(code, output.err, "network-001.npz", "missing")
+
+
+def test_a_hopeless_byte_budget_is_refused_before_training(
+  monkeypatch, capsys, tmp_path
+):
+  for method in ("icarl", "webp_replay"):
+    workdir = tmp_path / method
+    code, output = run_in_process(
+      monkeypatch,
+      capsys,
+      *TINY,
+      f"--method={method}",
+      "--config.memory.total_bytes=9",
+      f"--workdir={workdir}",
+    )
+    assert_one_sentence(code, output.err, "9 bytes is too small", "least")
+    assert not (workdir / "checkpoints/step-000").exists()
 
 
 def test_other_data_is_another_run(monkeypatch, capsys, tmp_path):
@@ -324,10 +349,14 @@ def test_other_data_is_another_run(monkeypatch, capsys, tmp_path):
   ("when", "how", "code"),
   [
     ("config.json", signal.SIGKILL, -signal.SIGKILL),
-    ("checkpoints/phase-000/ckpt-1.index", signal.SIGKILL, -signal.SIGKILL),
+    (
+      "checkpoints/step-000/classifier/ckpt-1.index",
+      signal.SIGKILL,
+      -signal.SIGKILL,
+    ),
     ("memory/exemplars-000.tfrecord", signal.SIGKILL, -signal.SIGKILL),
-    ("checkpoints/phase-001/ckpt-2.index", signal.SIGTERM, 143),
-    ("checkpoints/phase-001/ckpt-1.index", signal.SIGINT, 130),
+    ("checkpoints/step-001/classifier/ckpt-2.index", signal.SIGTERM, 143),
+    ("checkpoints/step-001/classifier/ckpt-1.index", signal.SIGINT, 130),
   ],
 )
 def test_interrupted_runs_reach_the_same_table(

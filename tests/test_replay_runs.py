@@ -10,7 +10,14 @@ import tensorflow as tf
 from processes import TINY_REPLAY as TINY
 from processes import accuracies, start, wait_for
 
-from ibdrr_tf.replay.memory import CodeMemory
+from ibdrr_tf.replay.code_store import CodeStore
+from ibdrr_tf.replay.manifest import MemoryFolder
+from ibdrr_tf.state import read_state
+
+
+def read_codes(workdir):
+  folder = MemoryFolder(workdir / "memory", read_state(workdir).step)
+  return CodeStore(folder, workdir / "codec").read()
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +32,7 @@ def uninterrupted(tmp_path_factory):
 def test_a_run_leaves_everything_it_promises(uninterrupted):
   names = {path.name for path in uninterrupted.iterdir()}
   assert {
-    "checkpoints",
+    ".lock",
     "classifier",
     "codec",
     "config.json",
@@ -34,6 +41,7 @@ def test_a_run_leaves_everything_it_promises(uninterrupted):
     "reconstructions.png",
     "report.md",
     "results.json",
+    "state.json",
     "tensorboard",
   } == names
   results = json.loads((uninterrupted / "results.json").read_text())
@@ -85,10 +93,10 @@ def test_killed_in_every_stage_nothing_is_lost(uninterrupted, tmp_path):
   for number, when in enumerate(
     (
       "checkpoints/vqvae/ckpt-1.index",
-      "checkpoints/phase-000/ckpt-1.index",
-      "checkpoints/bitswap-000/ckpt-1.index",
+      "checkpoints/step-000/classifier/ckpt-1.index",
+      "checkpoints/step-000/bitswap/ckpt-1.index",
       "codec/bitswap.next.ibbs",
-      "checkpoints/phase-001/ckpt-1.index",
+      "checkpoints/step-001/classifier/ckpt-1.index",
     )
   ):
     resume = ["--resume"] if number else []
@@ -97,17 +105,14 @@ def test_killed_in_every_stage_nothing_is_lost(uninterrupted, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    memory = CodeMemory(workdir / "memory", workdir / "codec")
-    if memory.phase >= 0:
-      labels = memory.read().labels
-      assert np.bincount(labels).tolist() == [20] * (2 + memory.phase * 2)
+    state = read_state(workdir)
+    if state is not None:
+      labels = read_codes(workdir).labels
+      assert np.bincount(labels).tolist() == [20] * (2 + state.step * 2)
   process = start(*TINY, f"--workdir={workdir}", "--resume")
   _, error = process.communicate(timeout=600)
   assert process.returncode == 0, error
   assert accuracies(workdir) == accuracies(uninterrupted)
-  remembered, want = (
-    CodeMemory(path / "memory", path / "codec").read()
-    for path in (workdir, uninterrupted)
-  )
+  remembered, want = map(read_codes, (workdir, uninterrupted))
   np.testing.assert_array_equal(remembered.bottom, want.bottom)
   np.testing.assert_array_equal(remembered.labels, want.labels)

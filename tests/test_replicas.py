@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from processes import TINY_REPLAY, start, wait_for
 
-from ibdrr_tf.replay.memory import CodeMemory
+from ibdrr_tf.replay.code_store import CodeStore
+from ibdrr_tf.replay.manifest import MemoryFolder
 
 TINY = [
   *TINY_REPLAY,
@@ -78,7 +79,7 @@ def test_two_workers_run_all_stages_and_survive_a_kill(tmp_path):
   """One worker dies: the other says so and ends; both go on to the end."""
   workdir = tmp_path / "w"
   chief, other = start_workers(2, *TINY, f"--workdir={workdir}")
-  first = workdir / "checkpoints/phase-000/ckpt-1.index"
+  first = workdir / "checkpoints/step-000/classifier/ckpt-1.index"
   wait_for(first.exists, chief, seconds=400)
   other.send_signal(signal.SIGKILL)
   began = time.monotonic()
@@ -95,14 +96,14 @@ def test_two_workers_run_all_stages_and_survive_a_kill(tmp_path):
   assert outputs[1] == ("", "")  # The chief speaks for all.
   # What one process leaves, and nothing beside it.
   assert {path.name for path in workdir.iterdir()} == {
-    *("checkpoints", "classifier", "codec", "config.json", "memory"),
+    *(".lock", "classifier", "codec", "config.json", "memory"),
     *("phase_accuracy.png", "reconstructions.png", "report.md"),
-    *("results.json", "tensorboard"),
+    *("results.json", "state.json", "tensorboard"),
   }
   results = json.loads((workdir / "results.json").read_text())
   assert [phase["classes_seen"] for phase in results["phases"]] == [2, 4]
-  memory = CodeMemory(workdir / "memory", workdir / "codec")
-  assert np.bincount(memory.read().labels).tolist() == [20] * 4
+  store = CodeStore(MemoryFolder(workdir / "memory"), workdir / "codec")
+  assert np.bincount(store.read().labels).tolist() == [20] * 4
 
 
 def test_a_missing_or_broken_cluster_is_named(tmp_path):

@@ -11,15 +11,18 @@ ones.
     python -m ibdrr_tf.bench replay [--codec=NAME|DIR]
     python -m ibdrr_tf.bench train [--config=…]
     python -m ibdrr_tf.bench memory --data_dir=DATA [--codec=NAME|DIR[,…]]
+    python -m ibdrr_tf.bench stream [--codec=NAME|DIR[,…]]
 
 `replay` times training steps that are fed from bit-strings against steps that
 are fed from raw images in RAM. `train` gives images a second of each stage of
 training, with one replica and with two (two logical CPU devices, or all GPUs);
 with `--distribute` it measures these devices alone. `memory` prints the byte
 ledger of CIFAR-100's 50,000 training images, models included, beside the
-paper's; and bytes against quality beside WebP and JPEG.
+paper's; and bytes against quality beside WebP and JPEG. `stream` writes a
+memory of 300,000 images and gives the images a second and the peak memory of an
+epoch of batches that is read from the disk, beside the same codes in RAM.
 
-`--quick` makes these four measure less; `codec` and `memory` then need no data:
+`--quick` makes these five measure less; `codec` and `memory` then need no data:
 they take generated images where there is no CIFAR-100. `--json=FILE` keeps the
 figures.
 
@@ -53,7 +56,7 @@ from ibdrr_tf import command_line, files
 from ibdrr_tf.bench.kinds import KINDS, Options
 from ibdrr_tf.codec import pretrained
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.methods import METHODS
+from ibdrr_tf.methods import check_method
 from ibdrr_tf.validation import validate
 
 __all__ = ["main"]
@@ -73,7 +76,8 @@ def main(argv: list[str]) -> None:
   }.items():
     flags.DEFINE_string(name, "", text, flag_values=values)
   for name, text in {
-    "quick": "measure less, in a minute or two: codec, replay, train, memory",
+    "quick": "measure less, in a minute or two: codec, replay, train, memory, "
+    "stream",
     "sizes": "also try sizes of chains and groups",
   }.items():
     flags.DEFINE_boolean(name, False, text, flag_values=values)
@@ -88,7 +92,8 @@ def main(argv: list[str]) -> None:
       f"{', '.join(KINDS)}."
     )
   command_line.refuse_arguments(rest[1:])
-  validate(config, tuple(METHODS))
+  validate(config)
+  check_method(config)
   if values.picture and not values.photographs:
     raise UserError("--picture needs image files: give --photographs=DIR.")
   # Minutes of measuring must not end with a file that cannot be written.

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.codec.image_codec import ImageCodec, load_image_codec
-from ibdrr_tf.data.photographs import read_photographs
+from ibdrr_tf.data.image_files import find_images, read_images
 from ibdrr_tf.data.resize import resize_and_crop
 from ibdrr_tf.errors import UserError
 
@@ -60,7 +60,8 @@ def at_sizes(
 
   def at(size: int) -> np.ndarray:
     if isinstance(images, str):
-      return read_photographs(images, size)[:count]
+      files = find_images(images)[:count]
+      return read_images(files, (size, size, 3), size)
     return np.stack([resize_and_crop(i, size) for i in images[:count]])
 
   return {f"{size} pixels": at(size) for size in sizes}

@@ -19,13 +19,14 @@ from ibdrr_tf.bench import (
   memory,
   replay,
   rivals,
+  streaming,
   train,
 )
 from ibdrr_tf.bench.table import print_table
 from ibdrr_tf.codec import bit_swap_file, model_file, pretrained, weights
-from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import Examples, in_memory, select
 from ibdrr_tf.data.load import fingerprint, load_data
-from ibdrr_tf.data.source import Source, Split
+from ibdrr_tf.data.source import Source
 from ibdrr_tf.evaluation import figures
 from ibdrr_tf.replay.codec import encode_examples
 from ibdrr_tf.workdir import open_workdir
@@ -121,7 +122,7 @@ def _lossless(
   folders = options.folders((pretrained.DEFAULT,))
   source, scenario = load_data(config)
   labels = scenario.seen_labels(scenario.phases[-1])
-  examples = stream.select(source.train, scenario, labels)
+  examples = select(source.train, scenario, labels)
   measured = {}
   for folder in folders:
     vqvae = codec_training.load_vqvae(folder)
@@ -155,9 +156,7 @@ def _codec(
   images = _some_images(source.train, counts[-1])
   print(f"data: {len(images):,} training images of {source.name}\n")
   measured: dict[str, Any] = {"data": source.name, "images": len(images)}
-  examples = stream.Examples(
-    np.zeros(len(images), np.int32), lambda chosen: tf.gather(images, chosen)
-  )
+  examples = in_memory(images, np.zeros(len(images)))
   by_images = {"by images": growth.of_counts(images, counts)}
   large = options.photographs or images
   by_size = {"by size": growth.at_sizes(large, _SIZES, of_a_size)}
@@ -236,6 +235,18 @@ def _train(
   return rows
 
 
+def _stream(
+  config: ml_collections.ConfigDict, options: Options
+) -> dict[str, Any]:
+  del config
+  images, steps = (4_000, 2) if options.quick else (300_000, 10)
+  measured = {}
+  for name in options.codecs or memory.CODECS[:1]:
+    measured[name] = streaming.measure(name, images=images, steps=steps)
+    print_table(f"{name}: one epoch, batch 128", measured[name])
+  return measured
+
+
 KINDS: dict[
   str, Callable[[ml_collections.ConfigDict, Options], dict[str, Any]]
 ] = {
@@ -243,6 +254,7 @@ KINDS: dict[
   "replay": _replay,
   "train": _train,
   "memory": _memory,
+  "stream": _stream,
   "lossy": _lossy,
   "lossless": _lossless,
 }
@@ -268,7 +280,7 @@ def _source(config: ml_collections.ConfigDict, options: Options) -> Source:
   return load_data(config)[0]
 
 
-def _some_images(split: Split, count: int | None) -> np.ndarray:
+def _some_images(split: Examples, count: int | None) -> np.ndarray:
   """Images from all over a split, uint8 [n, h, w, 3]; None is all of them."""
   total = len(split.labels)
   places = np.linspace(0, total - 1, min(count or total, total))

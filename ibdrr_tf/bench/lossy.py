@@ -14,15 +14,20 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import codec_training
+from ibdrr_tf.classifier_training import train_classifier
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, psnr
-from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import (
+  Examples,
+  in_memory,
+  ordered_batches,
+  select,
+)
+from ibdrr_tf.data.image_files import find_images, read_images
 from ibdrr_tf.data.load import fingerprint
-from ibdrr_tf.data.photographs import read_photographs
 from ibdrr_tf.data.scenario import Scenario, class_order
-from ibdrr_tf.data.source import Source, in_memory
+from ibdrr_tf.data.source import Source
 from ibdrr_tf.evaluation import figures, ledger, metrics, rate
-from ibdrr_tf.methods.upper_bound import UpperBound
-from ibdrr_tf.replay import lossy_images
+from ibdrr_tf.replay import image_formats
 from ibdrr_tf.replay.codec import reconstruct
 
 __all__ = [
@@ -57,18 +62,19 @@ def measure(
   Returns:
     {"entropy": {...}, "quality": {...}}, for JSON.
   """
-  train = stream.select(
+  train = select(
     source.train, scenario, scenario.seen_labels(scenario.phases[-1])
   )
   unseen = range(scenario.boundaries[0], scenario.boundaries[-1])
-  test = stream.select(source.test, scenario, unseen)
+  test = select(source.test, scenario, unseen)
   images = test.read(tf.range(len(test), dtype=tf.int64)).numpy()
   entropy, quality = {}, {}
   for folder, model in models.items():
-    batches = stream.ordered_batches(train, _BATCH)
+    batches = ordered_batches(train, _BATCH)
     entropy[f"{folder}: {config.dataset}"] = entropy_row(model, batches)
     if photographs:
-      large = read_photographs(photographs, 224)
+      files = find_images(photographs)
+      large = read_images(files, (224, 224, 3), 224)
       batches = tf.data.Dataset.from_tensor_slices(large).batch(9)
       entropy[f"{folder}: photographs, 224 pixels"] = entropy_row(
         model, batches
@@ -164,10 +170,11 @@ def file_row(images: np.ndarray, kind: str, quality: int) -> dict[str, float]:
     kind: "webp" or "jpeg".
     quality: 0 to 100.
   """
-  encoded = lossy_images.encode(images, kind, quality)
+  encoded = image_formats.encode(images, kind, quality)
+  decoded = image_formats.decode(encoded, kind, images.shape[1:])
   return {
     "bytes": sum(map(len, encoded)) / len(images),
-    "psnr": _mean_psnr(images, lossy_images.decode(encoded)),
+    "psnr": _mean_psnr(images, decoded),
   }
 
 
@@ -176,10 +183,11 @@ def picture(
 ) -> figures.Figure:
   """Originals beside reconstructions, at the data's own, 64 and 224 pixels."""
   rows = {}
+  files = find_images(photographs)[:8]
   for images in (
     small[:8],
-    read_photographs(photographs, 64)[:8],
-    read_photographs(photographs, 224)[:8],
+    read_images(files, (64, 64, 3), 64),
+    read_images(files, (224, 224, 3), 224),
   ):
     title = f"{images.shape[1]} pixels"
     rows[title] = images
@@ -208,39 +216,31 @@ def classifier_accuracy(
   Returns:
     Accuracy in percent.
   """
-  at_once = Scenario(scenario.order, (len(scenario.order),))
-  seen = _through(model, source, at_once) if model else source
-  method = UpperBound(
-    config, at_once, seen, workdir, tf.distribute.get_strategy()
+  labels = range(len(scenario.order))
+  train, test = (
+    select(split, scenario, labels) for split in (source.train, source.test)
   )
-  method.learn(0)
-  test = stream.select(source.test, at_once, at_once.seen_labels(0))
+  network, _ = train_classifier(
+    _through(model, train) if model else train,
+    classes=len(labels),
+    image_shape=train.image_shape,
+    config=config,
+    strategy=tf.distribute.get_strategy(),
+    folder=workdir,
+  )
+  named = network.probabilities(test).argmax(axis=1)
   return metrics.accuracy(
-    metrics.confusion_matrix(
-      test.labels, method.predict(test), len(scenario.order)
-    )
+    metrics.confusion_matrix(test.labels, named, len(labels))
   )
 
 
-def _through(
-  model: HierarchicalVQVAE, source: Source, scenario: Scenario
-) -> Source:
-  """The source with the scenario's training images coded and decoded, once."""
-  examples = stream.select(source.train, scenario, scenario.seen_labels(0))
-  batches = stream.ordered_batches(examples, _BATCH)
-  shape = (len(examples), *source.train.image_shape)
-  images = np.empty(shape, np.uint8)
-  start = 0
-  for batch in batches:
-    stop = start + len(batch)
-    images[start:stop] = reconstruct(model, batch)
-    start = stop
-  return Source(
-    source.name,
-    source.class_names,
-    in_memory(images, np.array(scenario.order)[examples.labels]),
-    source.test,
-  )
+def _through(model: HierarchicalVQVAE, examples: Examples) -> Examples:
+  """The examples, coded and decoded once."""
+  batches = [
+    reconstruct(model, images).numpy()
+    for images in ordered_batches(examples, _BATCH)
+  ]
+  return in_memory(np.concatenate(batches), examples.labels)
 
 
 def _trained_on(folder: str, source: Source, measured: set[int]) -> int | None:

@@ -8,13 +8,14 @@ import tensorflow as tf
 
 from ibdrr_tf.bench import lossy
 from ibdrr_tf.codec import bit_swap_file, pretrained, weights
-from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import Examples, take
 from ibdrr_tf.data.source import Source
 from ibdrr_tf.evaluation.ledger import Ledger
-from ibdrr_tf.replay import selection
+from ibdrr_tf.replay import image_formats, selection
+from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codec import encode_examples
-from ibdrr_tf.replay.exemplars import ExemplarStore
-from ibdrr_tf.replay.memory import CodeMemory
+from ibdrr_tf.replay.image_store import EncodedImages, ImageStore
+from ibdrr_tf.replay.manifest import MemoryFolder
 
 __all__ = ["CODECS", "measure", "quality"]
 
@@ -45,7 +46,7 @@ def measure(
   """Ledgers of `drr` and `ib_drr` with each codec; of all images, the paper's.
 
   Everything is really written: the codes of all images as a memory of one
-  phase, and the exemplars.
+  step, then the exemplars beside them.
 
   Args:
     source: CIFAR-100.
@@ -54,14 +55,13 @@ def measure(
   """
   labels = source.train.labels
   order = np.argsort(labels, kind="stable")[:count]
-  examples = stream.take(stream.Examples(labels, source.train.read), order)
-  with tempfile.TemporaryDirectory() as temporary:
-    exemplars = _write_exemplars(examples, pathlib.Path(temporary))
+  examples = take(source.train, order)
+  exemplars = _exemplars(examples)
   rows = {}
   for name in codecs:
-    stored = _write_memory(pretrained.folder_of(name), examples)
-    rows[f"{name}, drr"] = _row(Ledger(**stored))
-    rows[f"{name}, ib_drr"] = _row(Ledger(**stored, raw_exemplars=exemplars))
+    ledgers = _write_memory(pretrained.folder_of(name), examples, exemplars)
+    for method, ledger in ledgers.items():
+      rows[f"{name}, {method}"] = _row(ledger)
   raw = len(examples) * int(np.prod(source.train.image_shape))
   rows["raw pixels"] = _row(Ledger(raw_exemplars=raw, images=len(examples)))
   if count is None:  # The paper's are of all images.
@@ -102,8 +102,9 @@ def quality(
 
 
 def _write_memory(
-  folder: pathlib.Path, examples: stream.Examples
-) -> dict[str, int]:
+  folder: pathlib.Path, examples: Examples, exemplars: EncodedImages
+) -> dict[str, Ledger]:
+  """Ledgers of a memory of codes, without exemplars and with them."""
   vqvae_data = (folder / pretrained.VQVAE_FILE).read_bytes()
   codes = encode_examples(weights.from_bytes(vqvae_data), examples)
   model = bit_swap_file.from_bytes(
@@ -111,23 +112,37 @@ def _write_memory(
   )
   with tempfile.TemporaryDirectory() as temporary:
     root = pathlib.Path(temporary)
-    memory = CodeMemory(root / "memory", root / "codec")
-    memory.replace(0, codes, model)
-    return {**memory.stored_bytes(), "codec_vqvae": len(vqvae_data)}
+    memory = MemoryFolder(root / "memory")
+    chains = CodeStore(memory, root / "codec")
+    images = ImageStore(memory, "exemplars")
+
+    def ledger() -> Ledger:
+      memory.settle()
+      stored = chains.stored_bytes()
+      stored["index"] += memory.manifest_bytes
+      raw = sum(images.contents["files"].values())
+      return Ledger(**stored, codec_vqvae=len(vqvae_data), raw_exemplars=raw)
+
+    parts = {chains.PART: chains.replace(0, codes, model)}
+    memory.write(0, parts)
+    chains.settle()
+    drr = ledger()
+    memory.write(1, {**parts, images.part: images.append(1, exemplars)})
+    return {"drr": drr, "ib_drr": ledger()}
 
 
-def _write_exemplars(examples: stream.Examples, folder: pathlib.Path) -> int:
-  """Bytes of 20 raw images a class."""
+def _exemplars(examples: Examples) -> EncodedImages:
+  """20 raw images of each class, losslessly compressed."""
   chosen = []
   for label in np.unique(examples.labels):
     members = np.flatnonzero(examples.labels == label)
-    picked = selection.pick_random(len(members), _EXEMPLARS, (0, int(label)))
-    chosen.append(members[picked])
+    order = selection.random_order(len(members), (0, int(label)))
+    chosen.append(members[order[:_EXEMPLARS]])
   numbers = np.concatenate(chosen)
-  store = ExemplarStore(folder, (len(chosen),))
   images = examples.read(tf.constant(numbers)).numpy()
-  store.write(0, images, examples.labels[numbers])
-  return store.stored_bytes
+  return EncodedImages(
+    image_formats.encode(images, "lossless"), examples.labels[numbers]
+  )
 
 
 def _row(ledger: Ledger) -> dict[str, float]:

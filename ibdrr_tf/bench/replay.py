@@ -11,10 +11,12 @@ from ibdrr_tf.classifiers.classifier import build_classifier
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
 from ibdrr_tf.codec import bit_swap_file, pretrained, weights
-from ibdrr_tf.data import source, stream
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import Examples, in_memory
+from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codec import encode_examples
-from ibdrr_tf.replay.memory import CodeMemory
-from ibdrr_tf.replay.pipeline import CACHES, ReplayedExamples
+from ibdrr_tf.replay.feeds import CACHES, CodeFeed
+from ibdrr_tf.replay.manifest import MemoryFolder
 
 __all__ = ["measure"]
 
@@ -27,8 +29,9 @@ def measure(
   """Seconds a step, all of an epoch's work included.
 
   An epoch that is fed from bit-strings begins with reading them from the disk
-  and decoding them to codes, although a run does this once a phase. The kinds
-  take turns, so that whatever else the machine does meets all of them.
+  and decoding them to codes, although a learner does this once for all epochs.
+  The kinds take turns, so that whatever else the machine does meets all of
+  them.
 
   Args:
     codec: a name or folder.
@@ -44,14 +47,17 @@ def measure(
   examples = _noise(steps * _BATCH)
   with tempfile.TemporaryDirectory() as temporary:
     root = pathlib.Path(temporary)
-    memory = CodeMemory(root / "memory", root / "codec")
+    memory = MemoryFolder(root / "memory")
+    store = CodeStore(memory, root / "codec")
     model = bit_swap_file.from_bytes(
       (folder / pretrained.BITSWAP_FILE).read_bytes()
     )
-    memory.replace(0, encode_examples(vqvae, examples), model)
+    part = store.replace(0, encode_examples(vqvae, examples), model)
+    memory.write(0, {store.PART: part})
+    store.settle()
 
-    def replayed(cache: str) -> ReplayedExamples:
-      return ReplayedExamples(memory.read(), vqvae, (32, 32), cache=cache)
+    def replayed(cache: str) -> CodeFeed:
+      return CodeFeed(store.read(), vqvae, (32, 32), cache=cache)
 
     kinds = {"raw images": lambda: examples}
     for cache in CACHES:
@@ -84,7 +90,7 @@ def _take_turns(kinds, width: int, steps: int) -> dict[str, float]:
 
 
 def _classifier(width: int, examples) -> tf.keras.Model:
-  is_replayed = isinstance(examples, ReplayedExamples)
+  is_replayed = isinstance(examples, CodeFeed)
   classifier = build_classifier(
     backbone="resnet18",
     width=width,
@@ -101,10 +107,9 @@ def _classifier(width: int, examples) -> tf.keras.Model:
   return classifier
 
 
-def _noise(count: int) -> stream.Examples:
+def _noise(count: int) -> Examples:
   """Images whose content does not matter, in RAM."""
   generator = np.random.default_rng(0)
   images = generator.integers(0, 256, (count, 32, 32, 3)).astype(np.uint8)
   labels = np.sort(generator.integers(0, _CLASSES, count)).astype(np.int32)
-  split = source.in_memory(images, labels)
-  return stream.Examples(split.labels, split.read)
+  return in_memory(images, labels)

@@ -6,6 +6,7 @@ written, the first epoch, in which graphs are built, left out. So an epoch has
 all that belongs to it: steps, held-out codes, pictures and checkpoints.
 """
 
+import functools
 import json
 import pathlib
 import subprocess
@@ -18,12 +19,16 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import codec_training
-from ibdrr_tf import methods as all_methods
 from ibdrr_tf.codec import pretrained
-from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import Examples, select
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
+from ibdrr_tf.data.task import Task
+from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.methods import Step, learn_step, method_named
+from ibdrr_tf.replay.codec import ReplayCodec
+from ibdrr_tf.replay.memory import Setting
 
 __all__ = [
   "METHODS",
@@ -46,7 +51,7 @@ def measure(
   epochs: int,
   methods: Sequence[str] = METHODS,
 ) -> dict[str, dict[str, float]]:
-  """Images a second of each stage, in the base phase.
+  """Images a second of each stage, in a learner's first step.
 
   Args:
     config: recipes of all stages; their epochs are not looked at. `codec` names
@@ -68,28 +73,22 @@ def measure(
   config.bitswap.patience = epochs
   for stage in (config.vqvae, config.bitswap, config.classifier):
     stage.epochs = epochs
-  base = stream.select(source.train, scenario, scenario.new_labels(0))
+  base = select(source.train, scenario, scenario.new_labels(0))
   recipes = {"VQ-VAE": config.vqvae, "Bit-Swap": config.bitswap}
   with tempfile.TemporaryDirectory() as temporary:
     root = pathlib.Path(temporary)
-    codec = codec_training.prepare_codec(
-      config, source, scenario, root / "codec", strategy
-    )
+    codec = codec_training.prepare_codec(config, base, root / "codec", strategy)
     stages: dict[str, Callable[[pathlib.Path], object]] = {
       "VQ-VAE": lambda folder: codec_training.train_vqvae(
-        config, source, scenario, folder, strategy
+        config, base, folder, strategy
       ),
       "Bit-Swap": lambda folder: codec_training.BitSwapTrainer(
         config, codec.vqvae, folder, strategy
       ).train(codec.encode(base)),
     }
     for name in methods:
-      kind = all_methods.METHODS[name]
-      options = {"codec": codec} if kind.uses_codec else {}
-      stages[f"classifier, {name}"] = (
-        lambda folder, kind=kind, options=options: kind(
-          config, scenario, source, folder, strategy, **options
-        ).learn(0)
+      stages[f"classifier, {name}"] = functools.partial(
+        _train_classifier, config, name, base, codec, strategy
       )
     rows = {}
     for number, (name, train) in enumerate(stages.items()):
@@ -99,9 +98,31 @@ def measure(
         "replicas": strategy.num_replicas_in_sync,
         "batch": recipes.get(name, config.classifier).batch_size,
         "images": len(base),
-        "images_per_second": images_per_second(folder, len(base)),
+        "images_per_second": images_per_second(
+          folder / "tensorboard", len(base)
+        ),
       }
   return rows
+
+
+def _train_classifier(
+  config: ml_collections.ConfigDict,
+  name: str,
+  base: Examples,
+  codec: ReplayCodec,
+  strategy: tf.distribute.Strategy,
+  folder: pathlib.Path,
+) -> None:
+  """Trains the classifier of a method's first step, as a learner does."""
+  config = config.copy_and_resolve_references()
+  config.method = name
+  method = method_named(name)
+  setting = Setting(
+    config, folder / "memory", base.image_shape, codec, Team(strategy)
+  )
+  task = Task(0, base, None, 0, int(base.labels.max()) + 1)
+  memory = method.memory(setting, -1)
+  learn_step(method, Step(config, strategy, folder, task, memory, None))
 
 
 def images_per_second(folder: pathlib.Path, images: int) -> float:

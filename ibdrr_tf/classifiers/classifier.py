@@ -184,7 +184,8 @@ def plain(classifier: Classifier) -> tf.keras.Model:
 
   Once saved, `tf.keras.models.load_model` needs nothing of this package for it.
   Layers of this package say what they amount to after training, by `plain()`
-  and `plain_weights()`.
+  and `plain_weights()`. The copy refuses images that are not whole numbers
+  within 0..255: Keras casts any array to the type of an input, without a word.
   """
   network = tf.keras.Model(classifier.inputs, classifier.outputs)
 
@@ -194,9 +195,43 @@ def plain(classifier: Classifier) -> tf.keras.Model:
       layer.get_config() | {"dtype": "float32"}
     )
 
-  copy = tf.keras.models.clone_model(network, clone_function=twin)
+  copy = _with_checked_input(
+    tf.keras.models.clone_model(network, clone_function=twin)
+  )
   for layer in network.layers:
     is_ours = hasattr(layer, "plain")
     weights = layer.plain_weights() if is_ours else layer.get_weights()
     copy.get_layer(layer.name).set_weights(weights)
   return copy
+
+
+def _with_checked_input(network: tf.keras.Model) -> tf.keras.Model:
+  """Builds the network anew, with new weights, behind `_check_bytes`."""
+  images = tf.keras.Input(network.input_shape[1:], name="images")
+  check = tf.keras.Model(images, _check_bytes(images)).get_config()
+  config = network.get_config()
+  # The configurations are joined, because a model that is called as a layer
+  # would hide its own layers from whoever loads the classifier.
+  first, *rest = config["layers"]
+  for layer in rest:
+    if layer["inbound_nodes"] == [[[first["name"], 0, 0, {}]]]:
+      layer["inbound_nodes"] = [[[*check["output_layers"][0], {}]]]
+  config["layers"] = check["layers"] + rest
+  config["input_layers"] = check["input_layers"]
+  return tf.keras.Model.from_config(config)
+
+
+def _check_bytes(images: tf.Tensor) -> tf.Tensor:
+  """Raises unless images, float32 [b, h, w, 3], are whole numbers in 0..255.
+
+  Of the assertions only `check_numerics` can be part of a Keras model: it has a
+  result. So every pixel that is not a byte is made infinite first.
+  """
+  bytes_ = tf.clip_by_value(tf.round(images), 0.0, 255.0)
+  is_byte = tf.cast(tf.equal(images, bytes_), tf.float32)
+  return tf.debugging.check_numerics(
+    tf.divide(images, is_byte),
+    "images are not whole numbers 0..255: give uint8, e.g. "
+    "(255 * images).astype('uint8') if they lie in 0..1",
+    name="whole_numbers",
+  )

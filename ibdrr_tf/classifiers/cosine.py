@@ -117,11 +117,14 @@ def grow_cosine_head(
   Args:
     old: a classifier with a cosine head.
     new: one over more classes, whose first `old.classes` are fixed.
-    features: old features, float32 [n, d], of each new class.
+    features: old features, float32 [n, d], of each new class, if there are.
   """
   weights = old.get_layer("cosines").class_weights.numpy()
   norm = float(np.linalg.norm(weights, axis=0).mean())
   cosines = new.get_layer("cosines")
   cosines.fixed_kernel.assign(weights)
-  cosines.kernel.assign(np.stack([imprint(f, norm) for f in features], axis=1))
+  if features:  # A step may bring no new class.
+    cosines.kernel.assign(
+      np.stack([imprint(f, norm) for f in features], axis=1)
+    )
   new.get_layer("logits").scale.assign(old.get_layer("logits").scale.numpy())

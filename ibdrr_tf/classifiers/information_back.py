@@ -66,23 +66,37 @@ class ReplayClassifier(Classifier):
     self,
     *args: Any,
     prepare: Callable[[Any], Any] | None = None,
-    weight: float = 0.0,
-    feature: str = "features",
-    batch_norm: str = "moving",
     **kwargs: Any,
   ) -> None:
-    """As Keras' own, with Information Back.
+    """As Keras' own, without Information Back; see `look_back`.
 
     Args:
       *args: of Keras.
       prepare: gives `images`, `raw` and `has_raw` of a batch.
-      weight: lambda; with 0 the raw images are not looked at.
-      feature: name of the layer whose output is r.
-      batch_norm: see `BATCH_NORMS`.
       **kwargs: of Keras.
     """
     super().compile(*args, **kwargs)
     self._prepare = prepare
+    # Within the scope of `compile`, which may be that of several replicas. A
+    # function, because Keras would report it without Information Back too, and
+    # count it as weights.
+    similarity = tf.keras.metrics.Mean(name="ib_loss")
+    self._similarity = lambda: similarity
+    self.look_back(0.0)
+
+  def look_back(
+    self,
+    weight: float,
+    feature: str = "features",
+    batch_norm: str = "moving",
+  ) -> None:
+    """Sets Information Back, after `compile`.
+
+    Args:
+      weight: lambda; with 0 the raw images are not looked at.
+      feature: name of the layer whose output is r.
+      batch_norm: see `BATCH_NORMS`.
+    """
     self._weight = weight
     self._batch_norm = batch_norm
     views = tf.keras.Model(
@@ -90,10 +104,6 @@ class ReplayClassifier(Classifier):
     )
     # A function, because Keras would track a model and all its weights again.
     self._views = lambda images, training: views(images, training=training)
-    # Likewise: it would be reported without Information Back too, and count as
-    # weights.
-    similarity = tf.keras.metrics.Mean(name="ib_loss")
-    self._similarity = lambda: similarity
 
   @property
   def metrics(self) -> list[tf.keras.metrics.Metric]:

@@ -7,7 +7,19 @@ import dataclasses
 
 import tensorflow as tf
 
-__all__ = ["L2SGD", "L2Adam", "WarmupSteps", "paper_sgd", "stepped_adam"]
+__all__ = [
+  "L2SGD",
+  "SCHEDULES",
+  "L2Adam",
+  "OneCycle",
+  "WarmupSteps",
+  "one_cycle_sgd",
+  "paper_sgd",
+  "stepped_adam",
+]
+
+# How the learning rate of SGD goes: the paper's steps, or up and down once.
+SCHEDULES = ("steps", "one_cycle")
 
 
 class _L2:
@@ -109,6 +121,61 @@ def paper_sgd(
     factor=factor,
   )
   return L2SGD(schedule, momentum=momentum, l2=l2, jit_compile=False)
+
+
+@dataclasses.dataclass
+class OneCycle(tf.keras.optimizers.schedules.LearningRateSchedule):
+  """A linear rise over the first fifth of the steps, then a linear fall to 0.
+
+  Attributes:
+    peak: the highest learning rate.
+    steps: all steps of the training.
+  """
+
+  peak: float
+  steps: int
+
+  def __call__(self, step: tf.Tensor) -> tf.Tensor:
+    """The learning rate of a step, float32."""
+    step = tf.cast(step, tf.float32) + 1.0
+    rise = max(round(0.2 * self.steps), 1)
+    falling = (self.steps + 1 - step) / max(self.steps + 1 - rise, 1)
+    return self.peak * tf.clip_by_value(tf.minimum(step / rise, falling), 0, 1)
+
+  def get_config(self) -> dict:
+    """Arguments from which Keras can make this schedule again."""
+    return dataclasses.asdict(self)
+
+
+class KernelL2SGD(L2SGD):
+  """SGD with L2 decay of kernels only: not of biases and batch norm."""
+
+  def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
+    """Moves one variable by its gradient, plus the decay if it is a kernel."""
+    decay = self.l2 * variable if len(variable.shape) > 1 else 0.0
+    tf.keras.optimizers.SGD.update_step(self, gradient + decay, variable)
+
+
+def one_cycle_sgd(
+  *, steps: int, learning_rate: float, momentum: float, l2: float
+) -> L2SGD:
+  """SGD with Nesterov momentum whose rate rises and falls once.
+
+  A short training ends higher than with the paper's steps.
+
+  Args:
+    steps: all steps of the training.
+    learning_rate: the highest.
+    momentum: of SGD.
+    l2: weight decay of kernels, as an L2 gradient term.
+  """
+  return KernelL2SGD(
+    OneCycle(learning_rate, steps),
+    momentum=momentum,
+    nesterov=True,
+    l2=l2,
+    jit_compile=False,
+  )
 
 
 def stepped_adam(

@@ -6,7 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["BACKBONES", "FEATURES", "STEMS", "resnet8", "resnet18", "resnet32"]
+__all__ = [
+  "BACKBONES",
+  "FEATURES",
+  "STEMS",
+  "register_backbone",
+  "resnet8",
+  "resnet18",
+  "resnet32",
+]
 
 layers = tf.keras.layers
 
@@ -134,8 +142,32 @@ BACKBONES = {"resnet8": resnet8, "resnet18": resnet18, "resnet32": resnet32}
 
 STEMS = ("small", "large")
 # Layers whose output can serve as features: the ends of stages, and the last.
-FEATURES = {
+FEATURES: dict[str, tuple[str, ...]] = {
   "resnet8": ("stage_0", "stage_1", "stage_2", "features"),
   "resnet18": ("stage_0", "stage_1", "stage_2", "stage_3", "features"),
   "resnet32": ("stage_0", "stage_1", "stage_2", "features"),
 }
+
+
+def register_backbone(
+  name: str, features: tuple[str, ...] = ("features",)
+) -> Callable[[Callable[..., tf.Tensor]], Callable[..., tf.Tensor]]:
+  """Adds a backbone to those that `classifier.backbone` knows.
+
+  Usage, in a file of one's own that `--plugin=FILE.py` names:
+
+  >>> @register_backbone("mine")
+  ... def mine(x, width, synchronized, *, stem="small", **options):
+  ...   return layers.GlobalAveragePooling2D(name="features")(…)
+
+  Args:
+    name: of the backbone.
+    features: names of layers whose output can serve for Information Back; the
+      last layer must be called "features".
+  """
+
+  def register(build: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    BACKBONES[name], FEATURES[name] = build, features
+    return build
+
+  return register

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from ibdrr_tf import files
 from ibdrr_tf.codec import archive as archives
 from ibdrr_tf.codec import pretrained
-from ibdrr_tf.data import images as image_files
+from ibdrr_tf.data.images import Pile, open_images
 from ibdrr_tf.errors import UserError
 
 __all__ = [
@@ -46,7 +46,7 @@ def compress(source: str, output: str, codec: str, force: bool) -> None:
   """
   _refuse_to_overwrite(output, force)
   folder = pretrained.folder_of(codec)
-  pile = image_files.open_images(source, sys.stdin.buffer)
+  pile = open_images(source, sys.stdin.buffer)
   archives.check_index(pile.sizes, pile.names)
   coder = _load(folder)
   groups = archives.group_by_grid(pile.sizes)
@@ -129,7 +129,7 @@ def info(source: str, originals: str, codec: str) -> None:
   pile = None
   if originals:
     folder = pretrained.folder_of(codec)
-    pile = image_files.open_images(originals, sys.stdin.buffer)
+    pile = open_images(originals, sys.stdin.buffer)
     if pile.sizes != archive.sizes:
       raise UserError(
         f"{originals} does not hold the originals of {_title(source)}: number "
@@ -199,7 +199,7 @@ def _batches(group: archives.Group) -> Iterator[tuple[int, ...]]:
 
 
 def _padded(
-  pile: image_files.Pile, members: Iterable[int], grid: tuple[int, int], bar
+  pile: Pile, members: Iterable[int], grid: tuple[int, int], bar
 ) -> np.ndarray:
   """Reads images of one grid, filled up at their ends: uint8 [n, h, w, 3]."""
   height, width = 8 * grid[0], 8 * grid[1]

@@ -2,9 +2,10 @@
 
     images ─► VQ-VAE ─► codes ─► Bit-Swap ─► chains ─► one string
 
-Everything is a `tf.function` with a signature, and all that the functions need
-is in the module, so `tf.saved_model.save` makes a codec of it that works
-without this package. The string is
+Everything is a `tf.function` with a signature, and the functions hold all that
+they need, so `export` makes a SavedModel of them that works without this
+package. Only uint8 images are taken, here and in the SavedModel: TensorFlow
+would cast an array of floats in [0, 1] to black images. The string is
 
     magic "IBDI" | version u8 | fingerprint of the VQ-VAE, 8 bytes | images u32
     | height u32 | width u32 | chains u32 | bytes of each chain u32
@@ -20,6 +21,7 @@ import os
 import pathlib
 import shutil
 
+import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files
@@ -39,6 +41,11 @@ _PREFIX = len(_MAGIC) + 1 + 8 + 4 * _NUMBERS
 _CHECKSUM = 8
 # The VQ-VAE takes as many images at once as have so many pixels together.
 _BATCH_PIXELS = 1 << 18
+# An export refuses these by a sentence; TensorFlow refuses all further ones.
+_OTHER_TYPES = (
+  *(tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.bool),
+  *(tf.int8, tf.int16, tf.int32, tf.int64, tf.uint16, tf.uint32, tf.uint64),
+)
 
 
 class ImageCodec(tf.Module):
@@ -49,7 +56,7 @@ class ImageCodec(tf.Module):
   >>> codec = load_image_codec("runs/codec")
   >>> string = codec.compress(images)     # uint8 [n, h, w, 3], any size
   >>> codec.decompress(string)            # uint8 [n, h, w, 3]
-  >>> tf.saved_model.save(codec, "codec")
+  >>> export(codec, "codec")              # a SavedModel
 
   Args:
     vqvae_data: the stored VQ-VAE.
@@ -105,11 +112,9 @@ class ImageCodec(tf.Module):
     """The lossless stage."""
     return self._parts.codes
 
-  @tf.function(
-    autograph=False,
-    input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)],
-  )
-  def encode(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  def encode(
+    self, images: np.ndarray | tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
     """Images to codes.
 
     Args:
@@ -118,7 +123,26 @@ class ImageCodec(tf.Module):
     Returns:
       top, int32 [n, ceil(h/8), ceil(w/8), depth], and bottom, int32
       [n, 2·ceil(h/8), 2·ceil(w/8), depth].
+
+    Raises:
+      UserError: if images have another type or shape.
     """
+    return self.encode_checked(_check_images(images))
+
+  def compress(self, images: np.ndarray | tf.Tensor) -> tf.Tensor:
+    """Images, uint8 [n, h, w, 3], to a string [].
+
+    Raises:
+      UserError: if images have another type or shape.
+    """
+    return self.compress_checked(_check_images(images))
+
+  @tf.function(
+    autograph=False,
+    input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)],
+  )
+  def encode_checked(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`encode` of a tensor that has the right type and shape."""
     size = tf.shape(images)
     with tf.control_dependencies(
       [
@@ -155,9 +179,9 @@ class ImageCodec(tf.Module):
     autograph=False,
     input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8)],
   )
-  def compress(self, images: tf.Tensor) -> tf.Tensor:
-    """Images, uint8 [n, h, w, 3], to a string []."""
-    chains = self.codes.encode_chains(*self.encode(images), 0)
+  def compress_checked(self, images: tf.Tensor) -> tf.Tensor:
+    """`compress` of a tensor that has the right type and shape."""
+    chains = self.codes.encode_chains(*self.encode_checked(images), 0)
     lengths = tf.strings.length(chains)
     numbers = tf.concat([tf.shape(images)[:3], tf.shape(chains), lengths], 0)
     header = tf.strings.join(
@@ -297,7 +321,13 @@ def export(codec: ImageCodec, path: str | os.PathLike[str]) -> None:
   """Writes a codec as a SavedModel, wholly or not at all.
 
   It needs `import tensorflow_compression` to be loaded, and nothing of this
-  package.
+  package. It has `encode`, `decode`, `compress`, `decompress` and
+  `decompress_codes`. TensorFlow builds a restored function anew, for seconds,
+  whenever images have a new shape, unless it was built for all shapes first:
+
+  >>> codec = tf.saved_model.load("codec")
+  >>> images = tf.TensorSpec([None, None, None, 3], tf.uint8)
+  >>> codec.compress.get_concrete_function(images)
 
   Args:
     codec: which one.
@@ -307,12 +337,83 @@ def export(codec: ImageCodec, path: str | os.PathLike[str]) -> None:
   path = pathlib.Path(path)
   part = files.beside(path)
   try:
-    tf.saved_model.save(codec, str(part))
+    tf.saved_model.save(_exported(codec), str(part))
     if (path / "saved_model.pb").is_file():
       shutil.rmtree(path)
     os.replace(part, path)
   finally:
     shutil.rmtree(part, ignore_errors=True)
+
+
+def _exported(codec: ImageCodec) -> tf.Module:
+  """The functions of a codec under the names that users of an export know."""
+  module = tf.Module()
+  module.encode = _refusing(codec.encode_checked)
+  module.compress = _refusing(codec.compress_checked)
+  module.decode = codec.decode
+  module.decompress = codec.decompress
+  module.decompress_codes = codec.decompress_codes
+  return module
+
+
+def _refusing(function: tf.types.experimental.GenericFunction):
+  """A `tf.function` of images that asserts what `_check_images` checks.
+
+  It has no signature, because a signature makes TensorFlow cast arrays. It has
+  one graph per type instead: that of uint8 calls the function, and all others
+  only fail.
+
+  Args:
+    function: takes uint8 [n, h, w, 3].
+  """
+  outputs = function.get_concrete_function().structured_outputs
+
+  def checked(images: tf.Tensor):
+    shape = tf.shape(images)
+    is_right = tf.equal(tf.size(shape), 4) & tf.reduce_all(shape[3:] == 3)
+    is_right &= images.dtype == tf.uint8
+    sentence = tf.strings.format(_refusal(images.dtype, "{}"), shape)
+    with tf.control_dependencies([tf.debugging.Assert(is_right, [sentence])]):
+      if images.dtype != tf.uint8:
+        return tf.nest.map_structure(
+          lambda output: tf.zeros([0] * output.shape.rank, output.dtype),
+          outputs,
+        )
+      # TensorFlow infers shapes before it runs a graph, but not into branches:
+      # a wrong shape would otherwise end in a traceback, not in the sentence.
+      images = tf.cond(
+        is_right,
+        lambda: tf.ensure_shape(images, [None, None, None, 3]),
+        lambda: tf.zeros([0, 1, 1, 3], tf.uint8),
+      )
+    return function(images)
+
+  result = tf.function(checked, autograph=False)
+  result.get_concrete_function(tf.TensorSpec([None, None, None, 3], tf.uint8))
+  for dtype in (tf.uint8, *_OTHER_TYPES):
+    result.get_concrete_function(tf.TensorSpec(None, dtype, "images"))
+  return result
+
+
+def _check_images(images: np.ndarray | tf.Tensor) -> tf.Tensor:
+  """Refuses all but uint8 [n, h, w, 3]."""
+  if not tf.is_tensor(images):
+    images = np.asarray(images)
+  shape = tf.TensorShape(images.shape)
+  if images.dtype != tf.uint8 or not shape.is_compatible_with([None] * 3 + [3]):
+    shown = shape.as_list() if shape.rank is not None else "of unknown shape"
+    raise UserError(f"{_refusal(images.dtype, shown)}.")
+  return tf.convert_to_tensor(images)
+
+
+def _refusal(dtype: tf.DType | np.dtype, shape: object) -> str:
+  """Says what images are and what they should be, without a full stop."""
+  if dtype == tf.uint8:
+    return f"images are uint8 {shape}: give uint8 [n, height, width, 3]"
+  remedy = "give uint8 0..255"
+  if "float" in dtype.name:
+    remedy += ", e.g. (255 * images).astype('uint8') if they lie in 0..1"
+  return f"images are {dtype.name} {shape}: {remedy}"
 
 
 def _in_batches(function, arguments, pixels, dtypes):

@@ -9,17 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import codec_training, distribution
-from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import in_memory, select
 from ibdrr_tf.data.images import open_images
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.resize import resize_and_crop
 from ibdrr_tf.data.scenario import Scenario
-from ibdrr_tf.data.source import Source, in_memory
+from ibdrr_tf.data.source import Source
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import report
-from ibdrr_tf.methods import METHODS
 from ibdrr_tf.replay.codec import encode_examples
-from ibdrr_tf.replay.memory import Codes
+from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.validation import validate
 from ibdrr_tf.workdir import open_workdir
 
@@ -38,7 +37,7 @@ def train(config: ml_collections.ConfigDict, images: str, output: str) -> None:
       the base classes of the config's data set.
     output: the codec's folder.
   """
-  validate(config, tuple(METHODS))
+  validate(config)
   if images and config.vqvae.feature_weight:
     raise UserError(
       "a classifier of the base classes needs labels, which images without a "
@@ -90,14 +89,14 @@ def _train(
   ).path
   tf.config.experimental.enable_op_determinism()
   started = time.perf_counter()
-  model = codec_training.train_vqvae(config, source, scenario, folder, strategy)
+  base = select(source.train, scenario, scenario.new_labels(0))
+  model = codec_training.train_vqvae(config, base, folder, strategy)
   unseen = range(scenario.boundaries[0], scenario.boundaries[-1])
-  test = {"base": stream.select(source.test, scenario, scenario.new_labels(0))}
+  test = {"base": select(source.test, scenario, scenario.new_labels(0))}
   if unseen:
-    test["unseen"] = stream.select(source.test, scenario, unseen)
+    test["unseen"] = select(source.test, scenario, unseen)
   last = list(test)[-1]
   before = codec_training.evaluate_vqvae(model, test[last])
-  base = stream.select(source.train, scenario, scenario.new_labels(0))
   codec_training.store_vqvae(model, folder, team)
   codec_training.draw_reconstructions(model, base, folder, team)
   team.say(_stored(folder / codec_training.VQVAE_FILE, started))
@@ -116,7 +115,7 @@ def _train(
   codec_training.store_bit_swap(bit_swap, folder, team)
   codec_training.store_static(model, codes, folder, team)
   team.say(_stored(folder / codec_training.BITSWAP_FILE, started))
-  everything = stream.select(
+  everything = select(
     source.train, scenario, scenario.seen_labels(scenario.phases[-1])
   )
   team.on_chief(lambda: _print_rate(folder, encode_examples(model, everything)))

@@ -15,7 +15,7 @@ from ibdrr_tf.codec.pretrained import BITSWAP_FILE, STATIC_FILE
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
-from ibdrr_tf.replay.memory import Codes
+from ibdrr_tf.replay.codes import Codes
 
 __all__ = [
   "BITSWAP_FILE",
@@ -95,6 +95,7 @@ class BitSwapTrainer:
       warmup=100,
     )
     seed = stream.fold_in(config.seed, _BITSWAP_STREAM, phase)
+    traces = pathlib.Path(f"step-{phase:03d}", "bitswap")
     training.fit(
       model,
       training.Fit(
@@ -103,8 +104,8 @@ class BitSwapTrainer:
         batches=lambda chosen, share: learned.batches(
           recipe.batch_size, chosen, seed, share
         ),
-        checkpoints=self._folder / "checkpoints" / f"bitswap-{phase:03d}",
-        tensorboard=self._folder / "tensorboard" / f"bitswap-{phase:03d}",
+        checkpoints=self._folder / "checkpoints" / traces,
+        tensorboard=self._folder / "tensorboard" / traces,
         title=f"Bit-Swap, phase {phase}",
       ),
       [_StopWhenFlat(model, planes[held_out], recipe.patience)],

@@ -8,16 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files, training
+from ibdrr_tf.classifier_training import Recipe, train_classifier
 from ibdrr_tf.classifiers.perception import feature_distance
 from ibdrr_tf.codec import pretrained, weights
 from ibdrr_tf.codec.pretrained import VQVAE_FILE
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
-from ibdrr_tf.data.scenario import Scenario
-from ibdrr_tf.data.source import Source
+from ibdrr_tf.data.examples import Examples, ordered_batches
 from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
 from ibdrr_tf.evaluation import figures
-from ibdrr_tf.methods.upper_bound import UpperBound
 from ibdrr_tf.replay.codec import reconstruct
 
 __all__ = [
@@ -37,19 +36,17 @@ _EVAL_BATCH = 250
 
 def train_vqvae(
   config: ml_collections.ConfigDict,
-  source: Source,
-  scenario: Scenario,
+  examples: Examples,
   folder: pathlib.Path,
   strategy: tf.distribute.Strategy,
 ) -> HierarchicalVQVAE:
-  """Trains the lossy stage on the base classes, in float32.
+  """Trains the lossy stage on the images of the first step, in float32.
 
   A training that was interrupted goes on after its last finished epoch.
 
   Args:
     config: the whole configuration; `config.vqvae` is the recipe.
-    source: the data set.
-    scenario: says which classes are base classes.
+    examples: images to train on.
     folder: gets `checkpoints/` and `tensorboard/`.
     strategy: the model is made within its scope.
 
@@ -57,13 +54,10 @@ def train_vqvae(
     The model; `store_vqvae` makes a codec's of it.
   """
   recipe = config.vqvae
-  examples = stream.select(source.train, scenario, scenario.new_labels(0))
   steps = examples.steps(recipe.batch_size, strategy.num_replicas_in_sync)
   feature_loss = None
   if recipe.feature_weight:
-    feature_loss = _base_classifier_distance(
-      config, source, scenario, folder, strategy
-    )
+    feature_loss = _classifier_distance(config, examples, folder, strategy)
   with strategy.scope():
     model = _build(recipe, config.seed, feature_loss)
     factor = learning_rate_factor(config, strategy)
@@ -113,7 +107,7 @@ def store_vqvae(
 
 def draw_reconstructions(
   model: HierarchicalVQVAE,
-  examples: stream.Examples,
+  examples: Examples,
   folder: pathlib.Path,
   team: Team = ALONE,
 ) -> None:
@@ -132,16 +126,16 @@ def load_vqvae(folder: str | pathlib.Path) -> HierarchicalVQVAE:
 
 
 def evaluate_vqvae(
-  model: HierarchicalVQVAE, examples: stream.Examples
+  model: HierarchicalVQVAE, examples: Examples
 ) -> dict[str, float]:
   """PSNR (mean over images) and perplexities on some examples."""
   model.compile()
   return model.evaluate(
-    stream.ordered_batches(examples, _EVAL_BATCH), verbose=0, return_dict=True
+    ordered_batches(examples, _EVAL_BATCH), verbose=0, return_dict=True
   )
 
 
-def _some(examples: stream.Examples) -> tf.Tensor:
+def _some(examples: Examples) -> tf.Tensor:
   """A few images from all over a set: uint8 [n, h, w, 3]."""
   places = np.linspace(0, len(examples) - 1, _PICTURES)
   return examples.read(tf.constant(places.astype(np.int64)))
@@ -186,30 +180,29 @@ def _adam(
   return training.adam(schedule, recipe.clip_norm)
 
 
-class _FeatureNetwork(UpperBound):
-  """A classifier to look through, once it is trained."""
-
-  frozen_gradients = True
-
-
-def _base_classifier_distance(
+def _classifier_distance(
   config: ml_collections.ConfigDict,
-  source: Source,
-  scenario: Scenario,
+  examples: Examples,
   folder: pathlib.Path,
   strategy: tf.distribute.Strategy,
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-  """Trains a small classifier on the raw base classes and looks through it."""
+  """Trains a small classifier on the raw images and looks through it."""
   small = config.copy_and_resolve_references()
   small.classifier.width = config.vqvae.feature_width
   small.classifier.epochs = config.vqvae.feature_epochs
   # The VQ-VAE's gradients pass through it, and nothing scales them.
   small.mixed_precision = False
-  method = _FeatureNetwork(
-    small, scenario, source, folder / "features", strategy
+  network, _ = train_classifier(
+    examples,
+    classes=int(examples.labels.max()) + 1,
+    image_shape=examples.image_shape,
+    config=small,
+    strategy=strategy,
+    folder=folder / "features",
+    recipe=Recipe(frozen_gradients=True),
+    title="feature network",
   )
-  method.learn(0)
-  return feature_distance(method.classifier)
+  return feature_distance(network.classifier)
 
 
 def _reconstruction_figure(

@@ -1,5 +1,6 @@
 """The codec of a run: taken from elsewhere, or trained on its base classes."""
 
+import functools
 import pathlib
 import shutil
 
@@ -10,10 +11,9 @@ from ibdrr_tf import files
 from ibdrr_tf.codec import image_codec, pretrained
 from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec_training import lossless, lossy
-from ibdrr_tf.data import stream
-from ibdrr_tf.data.scenario import Scenario
-from ibdrr_tf.data.source import Source
+from ibdrr_tf.data.examples import Examples
 from ibdrr_tf.distribution import Team
+from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.codec import ReplayCodec
 
 __all__ = ["check_codec", "export_codec", "prepare_codec"]
@@ -38,36 +38,41 @@ def check_codec(
 
 def prepare_codec(
   config: ml_collections.ConfigDict,
-  source: Source,
-  scenario: Scenario,
+  examples: Examples | None,
   workdir: pathlib.Path,
   strategy: tf.distribute.Strategy,
 ) -> ReplayCodec:
-  """Makes sure that a run has its lossy stage, and says how to fit the other.
+  """Makes sure that a state has its lossy stage, and says how to fit the other.
 
   Args:
     config: `codec` names one to take both stages from; without it the lossy
-      stage is trained on the base classes.
-    source: the data set.
-    scenario: says which classes are base classes.
+      stage is trained on the images of the first step.
+    examples: those images; None where the codec is there already.
     workdir: gets `codec/` and `reconstructions.png`.
     strategy: models are made within its scope.
   """
   folder = workdir / "codec"
   path = folder / pretrained.VQVAE_FILE
-  base = stream.select(source.train, scenario, scenario.new_labels(0))
   team = Team(strategy)
   if not team.is_there(path):
+    if examples is None:
+      # Another codec, or another start of Bit-Swap, could not read the memory.
+      raise UserError(
+        f"the codec file {path} is missing, without which the memory cannot be "
+        f"read: restore it from a copy."
+      )
     if config.codec:
       origin = pretrained.folder_of(config.codec)
       team.on_chief(lambda: _copy(origin, folder))
     else:
-      model = lossy.train_vqvae(config, source, scenario, workdir, strategy)
+      model = lossy.train_vqvae(config, examples, workdir, strategy)
       lossy.store_vqvae(model, folder, team)
   with strategy.scope():
     vqvae = lossy.load_vqvae(folder)
-  if not team.is_there(workdir / "reconstructions.png"):
-    lossy.draw_reconstructions(vqvae, base, workdir, team)
+  if examples is not None and not team.is_there(
+    workdir / "reconstructions.png"
+  ):
+    lossy.draw_reconstructions(vqvae, examples, workdir, team)
   return ReplayCodec(
     folder=folder,
     vqvae=vqvae,
@@ -75,11 +80,15 @@ def prepare_codec(
     fit_bit_swap=lossless.BitSwapTrainer(
       config, vqvae, workdir, strategy
     ).train,
-    coder=BitSwapCodec(
-      chain_images=config.bitswap.chain_images, group=config.bitswap.group
-    ),
+    coder=_coder(config.bitswap.chain_images, config.bitswap.group),
     team=team,
   )
+
+
+@functools.lru_cache
+def _coder(chain_images: int, group: int) -> BitSwapCodec:
+  """One for all learners of a process: building its graphs takes seconds."""
+  return BitSwapCodec(chain_images=chain_images, group=group)
 
 
 def _copy(source: pathlib.Path, folder: pathlib.Path) -> None:

@@ -3,40 +3,34 @@
     data_dir/train/<class>/*.jpg
     data_dir/val/<class>/*.jpg     (or test/; val/ wins if there are both)
 
-JPEG, PNG and WebP files are read; greyscale becomes colour and transparency is
-dropped. Small sets are decoded once and kept in RAM; sets that do not fit are
-decoded once to check them, and whenever they are read, with the same pixels.
+`image_files` says which files are read, and how. Small sets are decoded once
+and kept in RAM. Larger sets are decoded once to check them, and again whenever
+they are read, with the same pixels.
 """
 
+import contextlib
 import dataclasses
 import functools
-import io
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tqdm
-from PIL import Image
 
 from ibdrr_tf import errors
-from ibdrr_tf.data import resize, source
-from ibdrr_tf.data.tuning import untuned
+from ibdrr_tf.data import image_files, resize, source
+from ibdrr_tf.data.examples import Examples, in_memory
 
-__all__ = ["load_folder"]
-
-_EXTENSIONS = (".jpeg", ".jpg", ".png", ".webp")
-_FORMATS = ("JPEG", "PNG", "WEBP")
-# Operating systems leave these behind; nobody means them as images.
-_LITTER = ("desktop.ini", "thumbs.db")
+__all__ = ["first_size", "load_classes", "load_folder", "split_folders"]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
   """The image files of one split, ordered by class and name."""
 
-  paths: tuple[str, ...]
+  paths: tuple[pathlib.Path, ...]
   labels: np.ndarray  # int32 [n]
 
 
@@ -61,25 +55,80 @@ def load_folder(
     split, images are ordered by class and file name.
   """
   resize.check_size(image_size)
-  try:
+  with _readable_folders():
     train_dir, test_dir = _split_dirs(data_dir)
-    class_names = _class_names(train_dir, test_dir)
+    class_names = _shared_classes(train_dir, test_dir)
     train, test = (_list_files(d, class_names) for d in (train_dir, test_dir))
+  train, test = _open_splits(
+    (train, test), image_size, ram_bytes, "--config.data.image_size"
+  )
+  return source.Source("folder", class_names, train, test)
+
+
+def load_classes(
+  folder: str | os.PathLike[str],
+  *,
+  image_size: int = 0,
+  class_names: Sequence[str] | None = None,
+  ram_bytes: int = 4 << 30,
+) -> tuple[tuple[str, ...], Examples]:
+  """Opens the images of `folder/<class>/*`; one class and one image suffice.
+
+  Args:
+    folder: holds one folder per class.
+    image_size: as for `load_folder`.
+    class_names: the classes in label order. The folder may lack some of them
+      but may not hold others. Without it, the classes are the sorted names of
+      the folders.
+    ram_bytes: images are kept in RAM if, decoded, they take no more than this.
+
+  Returns:
+    The class names, and examples whose labels are indices into them, ordered by
+    label and file name.
+  """
+  resize.check_size(image_size)
+  with _readable_folders():
+    names = _check_classes(pathlib.Path(folder).expanduser(), class_names)
+    files = _list_files(pathlib.Path(folder).expanduser(), names)
+  (examples,) = _open_splits([files], image_size, ram_bytes, "an image size")
+  return names, examples
+
+
+def split_folders(
+  folder: str | os.PathLike[str],
+) -> tuple[pathlib.Path, pathlib.Path | None]:
+  """Finds the training and, if there is one, the validation folder.
+
+  Returns:
+    (folder/train, folder/val or folder/test or None) if there is a train/, else
+    (folder, None).
+  """
+  root = pathlib.Path(folder).expanduser()
+  if not (root / "train").is_dir():
+    return root, None
+  tests = (root / name for name in ("val", "test"))
+  return root / "train", next(filter(pathlib.Path.is_dir, tests), None)
+
+
+def first_size(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
+  """Height and width of all images of `folder/<class>/*`, or None if mixed."""
+  root = pathlib.Path(folder).expanduser()
+  with _readable_folders():
+    paths = _list_files(root, _check_classes(root, None)).paths
+  sizes = set(image_files.in_parallel(image_files.read_size, paths))
+  return sizes.pop() if len(sizes) == 1 else None
+
+
+@contextlib.contextmanager
+def _readable_folders() -> Iterator[None]:
+  """Turns errors of the file system into a sentence."""
+  try:
+    yield
   except OSError as error:
     raise errors.UserError(
       f"The folder '{error.filename}' cannot be read ({error.strerror}): give "
-      "yourself the right to, or set --data_dir to another."
+      "yourself the right to, or choose another."
     ) from error
-  height, width = _check_headers(train.paths + test.paths, image_size)
-  image_shape = (height, width, 3)
-  total = (len(train.paths) + len(test.paths)) * height * width * 3
-  load = _load_into_ram if total <= ram_bytes else _read_on_demand
-  return source.Source(
-    name="folder",
-    class_names=class_names,
-    train=load(train, image_shape, image_size),
-    test=load(test, image_shape, image_size),
-  )
 
 
 def _split_dirs(
@@ -109,20 +158,47 @@ def _split_dirs(
   return train, test
 
 
-def _class_names(
+def _class_names(folder: pathlib.Path) -> set[str]:
+  return {d.name for d in image_files.visible(folder) if d.is_dir()}
+
+
+def _check_classes(
+  folder: pathlib.Path, class_names: Sequence[str] | None
+) -> tuple[str, ...]:
+  """Gives the names that labels refer to; a folder needs at least one class."""
+  if not folder.is_dir():
+    raise errors.UserError(
+      f"The folder '{folder}' does not exist: give one that holds a folder of "
+      "images for each class."
+    )
+  found = _class_names(folder)
+  if not found:
+    raise errors.UserError(
+      f"The folder '{folder}' has no class folders: put the images of each "
+      "class into a folder of its own."
+    )
+  if class_names is None:
+    return tuple(sorted(found))
+  unknown = found - set(class_names)
+  if unknown:
+    raise errors.UserError(
+      f"The folder '{folder}' has the unknown {_listed(unknown)}: remove "
+      f"{'them' if len(unknown) > 1 else 'it'}, or learn from "
+      f"{'them' if len(unknown) > 1 else 'it'} first."
+    )
+  return tuple(class_names)
+
+
+def _shared_classes(
   train_dir: pathlib.Path, test_dir: pathlib.Path
 ) -> tuple[str, ...]:
   """Lists the classes, which both splits must have."""
-  train, test = (
-    {d.name for d in _visible(split) if d.is_dir()}
-    for split in (train_dir, test_dir)
-  )
+  train, test = _class_names(train_dir), _class_names(test_dir)
   for split, missing in ((train_dir, test - train), (test_dir, train - test)):
     if missing:
-      shown = sorted(missing)[:5] + ["..."] * (len(missing) > 5)
       raise errors.UserError(
-        f"The folder '{split}' lacks the class{'es' * (len(missing) > 1)} "
-        f"{', '.join(shown)}: both splits of --data_dir need the same classes."
+        f"The folder '{split}' lacks the {_listed(missing)}: both splits of "
+        "--data_dir need the same classes."
       )
   if len(train) < 2:
     raise errors.UserError(
@@ -132,103 +208,91 @@ def _class_names(
   return tuple(sorted(train))
 
 
-def _list_files(
-  split_dir: pathlib.Path, class_names: tuple[str, ...]
-) -> _Files:
-  """Lists the images of every class."""
+def _listed(names: set[str]) -> str:
+  """Names at most five classes, e.g. "classes ant, bee"."""
+  shown = sorted(names)[:5] + ["..."] * (len(names) > 5)
+  return f"class{'es' * (len(names) > 1)} {', '.join(shown)}"
+
+
+def _list_files(folder: pathlib.Path, class_names: tuple[str, ...]) -> _Files:
+  """Lists the images of every class that has a folder."""
   paths, labels = [], []
   for label, name in enumerate(class_names):
-    files = sorted(_visible(split_dir / name))
+    if not (folder / name).is_dir():
+      continue
+    files = image_files.visible(folder / name)
     if not files:
       raise errors.UserError(
-        f"The class folder '{split_dir / name}' has no images: add some, or "
-        "remove the class from both splits of --data_dir."
+        f"The class folder '{folder / name}' has no images: add some, or "
+        "remove the class."
       )
     for file in files:
-      if file.suffix.lower() not in _EXTENSIONS or file.is_dir():
+      if file.is_dir():
         raise errors.UserError(
-          f"'{file}' is no file that ends in {', '.join(_EXTENSIONS)}: convert "
-          "or remove it, as class folders of --data_dir hold only images."
+          f"'{file}' is a folder: move its images up or remove it, because "
+          "class folders hold only images."
         )
-    paths.extend(str(file) for file in files)
+      image_files.check_regular(file)
+    paths.extend(files)
     labels.extend([label] * len(files))
   return _Files(tuple(paths), np.array(labels, np.int32))
 
 
-def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
-  """Lists a folder without hidden files and the litter of systems."""
-  return [
-    path
-    for path in folder.iterdir()
-    if not path.name.startswith(".") and path.name.lower() not in _LITTER
-  ]
+def _open_splits(
+  splits: Sequence[_Files], image_size: int, ram_bytes: int, option: str
+) -> list[Examples]:
+  """Checks all files, then keeps their pixels or reads them on demand."""
+  paths = sum((files.paths for files in splits), ())
+  image_shape = (*_common_size(paths, image_size, option), 3)
+  fits = len(paths) * int(np.prod(image_shape)) <= ram_bytes
+  load = _load_into_ram if fits else _read_on_demand
+  return [load(files, image_shape, image_size) for files in splits]
 
 
-def _check_headers(paths: tuple[str, ...], image_size: int) -> tuple[int, int]:
-  """Checks that all files are images and returns their height and width."""
+def _common_size(
+  paths: tuple[pathlib.Path, ...], image_size: int, option: str
+) -> tuple[int, int]:
+  """Checks that all files are images and returns their height and width.
+
+  Args:
+    paths: all files.
+    image_size: the side that images are brought to, or 0.
+    option: what a user can set to bring images to one size.
+  """
   expected = None
-  for path in paths:
-    try:
-      with Image.open(path, formats=_FORMATS) as image:
-        width, height = image.size
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-      raise _broken(path) from None
+  sizes = image_files.in_parallel(image_files.read_size, paths)
+  for path, (height, width) in zip(paths, sizes, strict=True):
     expected = expected or (height, width)
     if not image_size and (height, width) != expected:
       raise errors.UserError(
         f"'{path}' is {height}x{width} pixels, but '{paths[0]}' is "
-        f"{expected[0]}x{expected[1]}: set --config.data.image_size to bring "
-        "all images to one size."
+        f"{expected[0]}x{expected[1]}: set {option} to bring all images to one "
+        "size."
       )
   return (image_size, image_size) if image_size else expected
 
 
-def _broken(path: str) -> errors.UserError:
-  return errors.UserError(
-    f"'{path}' cannot be decoded as JPEG, PNG or WebP: replace it or remove it "
-    "from --data_dir."
-  )
-
-
 def _load_into_ram(
   files: _Files, image_shape: tuple[int, int, int], image_size: int
-) -> source.Split:
+) -> Examples:
   """Decodes all files and keeps them."""
-  images = np.empty((len(files.paths), *image_shape), np.uint8)
-  for i, image in enumerate(_decode_all(files.paths, image_shape, image_size)):
-    images[i] = image
-  return source.in_memory(images, files.labels)
+  images = image_files.read_images(files.paths, image_shape, image_size)
+  return in_memory(images, files.labels)
 
 
-def _decode_all(
-  paths: tuple[str, ...], image_shape: tuple[int, int, int], image_size: int
-) -> Iterator[np.ndarray]:
-  """Decodes all files, in parallel, and names the first that cannot be."""
-  dataset = untuned(tf.data.Dataset.from_tensor_slices(list(paths))).map(
-    lambda path: _decode(path, image_shape, image_size),
-    num_parallel_calls=tf.data.AUTOTUNE,
-    deterministic=True,
-  )
-  iterator = dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
-  for path in paths:
-    # One by one, so that a file that fails is known by its turn.
-    try:
-      yield next(iterator)
-    except tf.errors.OpError:
-      raise _broken(path) from None
-
-
-@functools.cache  # Once a process, of which a comparison makes many runs.
-def _check_pixels(
-  paths: tuple[str, ...], image_shape: tuple[int, int, int], image_size: int
-) -> None:
+@functools.cache  # Once a process: a comparison opens its data many times.
+def _check_pixels(paths: tuple[pathlib.Path, ...]) -> None:
   """Decodes all files once, if they are not kept.
 
-  A training of days must not end with one that is damaged, and a batch would
-  not say which it was.
+  A damaged file must not end a training after days, and the error of a batch
+  would come too late.
   """
+
+  def check(path: pathlib.Path) -> None:
+    image_files.read_image(path)
+
   for _ in tqdm.tqdm(
-    _decode_all(paths, image_shape, image_size),
+    image_files.in_parallel(check, paths),
     total=len(paths),
     desc="checking images",
     leave=False,
@@ -239,44 +303,20 @@ def _check_pixels(
 
 def _read_on_demand(
   files: _Files, image_shape: tuple[int, int, int], image_size: int
-) -> source.Split:
+) -> Examples:
   """Decodes the files of a batch when it is read."""
-  _check_pixels(files.paths, image_shape, image_size)
-  with tf.device("/CPU:0"):
-    paths = tf.constant(list(files.paths))
+  _check_pixels(files.paths)
 
-  @tf.function  # Only in a graph does the map run in parallel.
+  def read_batch(indices: np.ndarray) -> np.ndarray:
+    paths = [files.paths[index] for index in indices]
+    return image_files.read_images(paths, image_shape, image_size)
+
   def read(indices: tf.Tensor) -> tf.Tensor:
-    return tf.map_fn(
-      lambda path: _decode(path, image_shape, image_size),
-      tf.gather(paths, indices),
-      fn_output_signature=tf.TensorSpec(image_shape, tf.uint8),
+    # Stateless: otherwise tf.data would read one batch at a time wherever ops
+    # have to be deterministic.
+    images = tf.numpy_function(read_batch, [indices], tf.uint8, stateful=False)
+    return tf.ensure_shape(
+      images, [*tf.TensorShape(indices.shape), *image_shape]
     )
 
-  return source.Split(files.labels, image_shape, read)
-
-
-def _decode(
-  path: tf.Tensor, image_shape: tuple[int, int, int], image_size: int
-) -> tf.Tensor:
-  """Reads the file at `path`, string [], as uint8 of the given shape."""
-  contents = tf.io.read_file(path)
-  # Names may lie (ImageNet has a PNG that ends in .JPEG): the contents decide.
-  # A WebP file is a RIFF container, which TensorFlow does not know. The JPEG op
-  # decodes PNG as well, and unlike `decode_image` it can be told to be exact.
-  image = tf.cond(
-    tf.strings.substr(contents, 0, 4) == b"RIFF",
-    lambda: tf.numpy_function(_decode_webp, [contents], tf.uint8),
-    lambda: tf.io.decode_jpeg(
-      contents, channels=3, dct_method="INTEGER_ACCURATE"
-    ),
-  )
-  image = tf.ensure_shape(image, [None, None, 3])
-  if image_size:
-    image = resize.resize_and_crop(image, image_size)
-  return tf.ensure_shape(image, image_shape)
-
-
-def _decode_webp(contents: bytes) -> np.ndarray:
-  with Image.open(io.BytesIO(contents), formats=["WEBP"]) as image:
-    return np.asarray(image.convert("RGB"))
+  return Examples(files.labels, image_shape, read)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ibdrr_tf import errors
 from ibdrr_tf.data import source
+from ibdrr_tf.data.examples import Examples, in_memory
 
 __all__ = ["CLASS_NAMES", "load_shapes"]
 
@@ -77,9 +78,7 @@ def load_shapes(
   )
 
 
-def _draw_split(
-  seed: int, split: int, per_class: int, size: int
-) -> source.Split:
+def _draw_split(seed: int, split: int, per_class: int, size: int) -> Examples:
   """Draws `per_class` images of each class."""
   images = np.empty((len(CLASS_NAMES), per_class, size, size, 3), np.uint8)
   for label in range(len(CLASS_NAMES)):
@@ -89,7 +88,7 @@ def _draw_split(
       part = images[label, start : start + _BATCH]
       part[:] = _draw(rng, label, len(part), size)
   labels = np.repeat(np.arange(len(CLASS_NAMES), dtype=np.int32), per_class)
-  return source.in_memory(images.reshape(-1, size, size, 3), labels)
+  return in_memory(images.reshape(-1, size, size, 3), labels)
 
 
 def _draw(

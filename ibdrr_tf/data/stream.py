@@ -6,29 +6,21 @@ goes on with the very batches that it would have seen.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.data import augment
-from ibdrr_tf.data.scenario import Scenario
-from ibdrr_tf.data.source import Split
 from ibdrr_tf.data.tuning import untuned
 from ibdrr_tf.errors import UserError
 
 __all__ = [
   "WHOLE",
-  "Examples",
   "Share",
   "batch_stops",
-  "concatenate",
   "fold_in",
-  "ordered_batches",
-  "select",
   "shuffled",
   "shuffled_batches",
-  "take",
 ]
 
 
@@ -115,69 +107,6 @@ def batch_stops(count: int, batch_size: int, replicas: int) -> np.ndarray:
   return np.array(stops, np.int64)
 
 
-@dataclasses.dataclass(frozen=True)
-class Examples:
-  """Labelled examples that are read by index, in batches, inside a graph.
-
-  Attributes:
-    labels: int32 [n].
-    read: maps indices, int64 [b], to images, uint8 [b, h, w, 3].
-  """
-
-  labels: np.ndarray
-  read: Callable[[tf.Tensor], tf.Tensor]
-
-  def __len__(self) -> int:
-    return len(self.labels)
-
-  def steps(self, batch_size: int, replicas: int = 1) -> int:
-    """Number of batches in an epoch; see `batch_stops`."""
-    return len(batch_stops(len(self), batch_size, replicas))
-
-  def training_batches(
-    self,
-    *,
-    batch_size: int,
-    epochs: range,
-    seed: tf.Tensor,
-    padding: int | None,
-    share: Share = WHOLE,
-  ) -> tf.data.Dataset:
-    """Batches of shuffled and augmented examples, epoch after epoch.
-
-    Args:
-      batch_size: examples in a batch, over all replicas.
-      epochs: the epochs to give, e.g. `range(3, 20)` to go on after three.
-      seed: int32 [2], the seed of this training set.
-      padding: pixels of padding before a random crop and flip; 0 only flips,
-        None leaves images as they are.
-      share: which parts of each batch to give, one after the other.
-
-    Returns:
-      A data set of (images uint8 [b, h, w, 3], labels int32 [b]).
-    """
-    labels = tf.constant(self.labels)
-
-    def batch(indices: tf.Tensor, crops: tf.Tensor) -> tuple:
-      images = self.read(indices)
-      if padding is not None:
-        images = augment.crop_and_flip(images, crops, padding)
-      return images, tf.gather(labels, indices)
-
-    return (
-      shuffled_batches(
-        len(self),
-        lambda key: augment.draw_crops(len(self), padding or 0, key),
-        batch_size=batch_size,
-        epochs=epochs,
-        seed=seed,
-        share=share,
-      )
-      .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
-      .prefetch(tf.data.AUTOTUNE)
-    )
-
-
 def shuffled_batches(
   count: int,
   draw: Callable[[tf.Tensor], tf.Tensor],
@@ -192,7 +121,7 @@ def shuffled_batches(
   Args:
     count: number of examples, n.
     draw: draws the random numbers of an epoch from its seed, int32 [2]: [n, …].
-    batch_size: see `Examples.training_batches`, as are the others.
+    batch_size: see `examples.Examples.training_batches`, as are the others.
     epochs: the epochs to give.
     seed: int32 [2].
     share: which parts of each batch to give.
@@ -214,54 +143,3 @@ def shuffled_batches(
 
   numbers = tf.data.Dataset.range(epochs.start, epochs.stop)
   return untuned(numbers.flat_map(epoch_batches))
-
-
-def select(split: Split, scenario: Scenario, labels: range) -> Examples:
-  """Takes the examples of some labels from a split.
-
-  Args:
-    split: where the images are.
-    scenario: gives each source class its label.
-    labels: the labels to take.
-  """
-  all_labels = scenario.label_of(split.labels)
-  chosen = np.flatnonzero(np.isin(all_labels, labels)).astype(np.int64)
-  return take(Examples(all_labels, split.read), chosen)
-
-
-def take(examples: Examples, chosen: np.ndarray) -> Examples:
-  """Some of the examples, by their indices, int64 [m]."""
-  table = tf.constant(chosen, tf.int64)
-  return Examples(
-    labels=examples.labels[chosen],
-    read=lambda indices: examples.read(tf.gather(table, indices)),
-  )
-
-
-def concatenate(parts: Sequence[Examples]) -> Examples:
-  """Joins examples from several places into one set, in the given order."""
-  parts = [part for part in parts if len(part)]
-  if len(parts) == 1:
-    return parts[0]
-  starts = np.cumsum([0] + [len(part) for part in parts])
-
-  def read(indices: tf.Tensor) -> tf.Tensor:
-    # Each part reads only what is its own; the pieces are put back in order.
-    places, pieces = [], []
-    for part, start, stop in zip(parts, starts, starts[1:], strict=False):
-      place = tf.where((indices >= start) & (indices < stop))[:, 0]
-      places.append(tf.cast(place, tf.int32))
-      pieces.append(part.read(tf.gather(indices, place) - start))
-    return tf.dynamic_stitch(places, pieces)
-
-  return Examples(np.concatenate([part.labels for part in parts]), read)
-
-
-def ordered_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
-  """Batches of images, uint8 [b, h, w, 3], in order and as they are."""
-  return (
-    untuned(tf.data.Dataset.range(len(examples)))
-    .batch(batch_size)
-    .map(examples.read, num_parallel_calls=tf.data.AUTOTUNE)
-    .prefetch(tf.data.AUTOTUNE)
-  )

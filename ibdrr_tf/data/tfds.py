@@ -20,6 +20,7 @@ from absl import logging
 
 from ibdrr_tf import errors
 from ibdrr_tf.data import resize, source
+from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.data.tuning import untuned
 
 __all__ = ["load_tfds"]
@@ -257,7 +258,7 @@ def _read_split(
   builder: Any,
   split: str,
   image_shape: tuple[int, int, int],
-) -> source.Split:
+) -> Examples:
   """Decodes one split, in the order in which it is stored."""
 
   def to_colour(image, label):
@@ -284,7 +285,7 @@ def _read_split(
     stop = start + len(batch)
     images[start:stop], labels[start:stop] = batch, batch_labels
     start = stop
-  return source.in_memory(images, labels)
+  return in_memory(images, labels)
 
 
 def _first_line(error: Exception) -> str:

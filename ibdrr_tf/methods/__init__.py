@@ -1,32 +1,61 @@
-"""One file for each row of the paper's tables."""
+"""One place for each row of the paper's tables, and for each peer."""
 
-from ibdrr_tf.methods.base import Method
-from ibdrr_tf.methods.drr import DRR
-from ibdrr_tf.methods.finetune import Finetune
-from ibdrr_tf.methods.gfr import GFR
-from ibdrr_tf.methods.ib_drr import IBDRR, IBDRRStar
-from ibdrr_tf.methods.icarl import ICaRL
-from ibdrr_tf.methods.lossy_replay import JPEGReplay, WebPReplay
-from ibdrr_tf.methods.lucir import LUCIR
-from ibdrr_tf.methods.lwf import LwF
-from ibdrr_tf.methods.mnemonics import Mnemonics
-from ibdrr_tf.methods.raw_replay import RawReplay
-from ibdrr_tf.methods.upper_bound import UpperBound
+from ibdrr_tf.methods import (
+  bounds,
+  drr,
+  gfr,
+  ib_drr,
+  icarl,
+  image_replay,
+  lucir,
+  lwf,
+  mnemonics,
+)
+from ibdrr_tf.methods.method import (
+  METHODS,
+  Method,
+  Step,
+  argmax,
+  check_method,
+  cross_entropy,
+  from_last,
+  from_scratch,
+  learn_step,
+  method_named,
+  nearest_mean,
+  recipe_of,
+  register_method,
+)
 
-__all__ = ["METHODS", "Method"]
+__all__ = [
+  "METHODS",
+  "Method",
+  "Step",
+  "argmax",
+  "check_method",
+  "cross_entropy",
+  "from_last",
+  "from_scratch",
+  "learn_step",
+  "method_named",
+  "nearest_mean",
+  "recipe_of",
+  "register_method",
+]
 
-METHODS: dict[str, type[Method]] = {
-  "drr": DRR,
-  "finetune": Finetune,
-  "ib_drr": IBDRR,
-  "ib_drr_star": IBDRRStar,
-  "gfr": GFR,
-  "icarl": ICaRL,
-  "jpeg_replay": JPEGReplay,
-  "lucir": LUCIR,
-  "lwf": LwF,
-  "mnemonics": Mnemonics,
-  "raw_replay": RawReplay,
-  "upper_bound": UpperBound,
-  "webp_replay": WebPReplay,
-}
+for _name, _method in {
+  "drr": drr.DRR,
+  "finetune": bounds.FINETUNE,
+  "gfr": gfr.GFR,
+  "ib_drr": ib_drr.IB_DRR,
+  "ib_drr_star": ib_drr.IB_DRR_STAR,
+  "icarl": icarl.ICARL,
+  "jpeg_replay": image_replay.JPEG_REPLAY,
+  "lucir": lucir.LUCIR,
+  "lwf": lwf.LWF,
+  "mnemonics": mnemonics.MNEMONICS,
+  "raw_replay": image_replay.RAW_REPLAY,
+  "upper_bound": bounds.UPPER_BOUND,
+  "webp_replay": image_replay.WEBP_REPLAY,
+}.items():
+  register_method(_name)(_method)

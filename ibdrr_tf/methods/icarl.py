@@ -1,17 +1,21 @@
 """iCaRL: herded exemplars, distillation and the nearest mean of exemplars."""
 
-from collections.abc import Sequence
+import functools
 
-import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers import losses
-from ibdrr_tf.data import stream
-from ibdrr_tf.methods.distilling import Distilling
-from ibdrr_tf.methods.raw_replay import RawReplay
+from ibdrr_tf.methods.method import (
+  Method,
+  Step,
+  argmax,
+  from_last,
+  nearest_mean,
+)
+from ibdrr_tf.replay.exemplar_memory import ExemplarMemory
 
-__all__ = ["ICaRL", "sigmoid_loss"]
+__all__ = ["ICARL", "sigmoid_loss"]
 
 
 def sigmoid_loss(
@@ -35,56 +39,50 @@ def sigmoid_loss(
   return losses.batch_mean(tf.reduce_mean(answers, axis=1))
 
 
-class ICaRL(Distilling, RawReplay):
-  """Rebuffi et al. (2017).
+def _objective(step: Step, classifier: classifiers.Classifier):
+  """The loss that the configuration names."""
+  config = step.section
+  teacher = step.old.classifier if step.old else None
 
-  Trained on new images and on k herded exemplars of each old class. Two losses:
-  `icarl.loss = "sigmoid"` is that of the paper and of its Theano code; the
-  default, "softmax", is PyCIL's: cross-entropy over all classes plus the
-  distillation of the old logits at temperature 2, with its schedule, which
-  suits 160 epochs and does not need a learning rate of 2. Paper and code also
-  differ in how many exemplars a class has: the paper shares 2,000 among the
-  classes seen so far; here, as in the protocol of the IB-DRR paper, each class
-  has the same number from the first phase on.
+  def sigmoid(images: tf.Tensor, labels: tf.Tensor) -> tuple:
+    logits = classifier(images, training=True)
+    old = teacher(images, training=False) if teacher else None
+    return {"cross_entropy": sigmoid_loss(labels, logits, old)}, logits
 
-  The name of a class is that of the nearest mean of exemplars. What the
-  network's own output would have named is reported beside it.
-  """
+  def softmax(images: tf.Tensor, labels: tf.Tensor) -> tuple:
+    logits = classifier(images, training=True)
+    old = teacher(images, training=False)
+    kept = losses.distillation(
+      old, logits[:, : old.shape[-1]], config.temperature
+    )
+    parts = {
+      "cross_entropy": losses.cross_entropy(labels, logits),
+      "distillation": config.distillation * kept,
+    }
+    return parts, logits
 
-  selection = "herding"
+  if config.loss == "sigmoid":
+    return sigmoid, ("cross_entropy",)
+  return (softmax, ("cross_entropy", "distillation")) if teacher else None
 
-  def objective(
-    self, phase: int, classifier: classifiers.Classifier
-  ) -> tuple[classifiers.Objective, Sequence[str]] | None:
-    """The loss that the configuration names."""
-    config = self.section
-    teacher = self.teacher(phase) if phase else None
 
-    def sigmoid(images: tf.Tensor, labels: tf.Tensor) -> tuple:
-      logits = classifier(images, training=True)
-      old = teacher(images, training=False) if teacher else None
-      return {"cross_entropy": sigmoid_loss(labels, logits, old)}, logits
-
-    def softmax(images: tf.Tensor, labels: tf.Tensor) -> tuple:
-      logits = classifier(images, training=True)
-      old = teacher(images, training=False)
-      kept = losses.distillation(
-        old, logits[:, : old.shape[-1]], config.temperature
-      )
-      parts = {
-        "cross_entropy": losses.cross_entropy(labels, logits),
-        "distillation": config.distillation * kept,
-      }
-      return parts, logits
-
-    if config.loss == "sigmoid":
-      return sigmoid, ("cross_entropy",)
-    return (softmax, ("cross_entropy", "distillation")) if phase else None
-
-  def predict(self, examples: stream.Examples) -> np.ndarray:
-    """Names the nearest mean of exemplars: int64 [n]."""
-    return self.nearest_means(examples)
-
-  def other_predictions(self, examples: stream.Examples) -> dict:
-    """What the largest logit names."""
-    return {"network output": super().predict(examples)}
+# Rebuffi et al. (2017). Trained on new images and on k herded exemplars of each
+# old class. Two losses: `icarl.loss = "sigmoid"` is that of the paper and of
+# its Theano code; the default, "softmax", is PyCIL's: cross-entropy over all
+# classes plus the distillation of the old logits at temperature 2, with its
+# schedule, which suits 160 epochs and does not need a learning rate of 2. Paper
+# and code also differ in how many exemplars a class has: the paper shares 2,000
+# among the classes seen so far; here, as in the protocol of the IB-DRR paper,
+# each class has the same number from the first step on. PyCIL's ColorJitter is
+# left out. The nearest mean of exemplars names the class; what the network's
+# own output names is reported as well.
+ICARL = Method(
+  memory=functools.partial(ExemplarMemory, selected="herding"),
+  start=from_last,
+  objective=_objective,
+  predict=nearest_mean,
+  predicts_from_memory=True,
+  also={"network output": argmax},
+  needs_old_network=True,
+  own_schedule=True,
+)

@@ -1,18 +1,26 @@
 """LUCIR: a cosine head, features that keep their direction, and a margin."""
 
+import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers import cosine, losses
-from ibdrr_tf.data import stream
-from ibdrr_tf.methods.distilling import Distilling
-from ibdrr_tf.methods.raw_replay import RawReplay
+from ibdrr_tf.data.examples import take
+from ibdrr_tf.methods.method import Method, Step, nearest_mean
+from ibdrr_tf.replay.exemplar_memory import ExemplarMemory
 
-__all__ = ["LUCIR", "adaptive_weight", "less_forget_loss", "ranking_loss"]
+__all__ = [
+  "LUCIR",
+  "adaptive_weight",
+  "cosine_network",
+  "imprinted",
+  "less_forget_loss",
+  "ranking_loss",
+]
 
 
 def less_forget_loss(features: tf.Tensor, old_features: tf.Tensor) -> tf.Tensor:
@@ -43,6 +51,8 @@ def ranking_loss(
     margin: of the true class over them.
   """
   hardest = min(hardest, cosines.shape[-1] - old)
+  if not hardest:
+    return tf.zeros([])  # A step without new classes has no rivals.
   rivals = tf.math.top_k(cosines[:, old:], hardest).values
   true = tf.gather(cosines, labels, axis=1, batch_dims=1)
   violations = tf.nn.relu(margin - true[:, tf.newaxis] + rivals)
@@ -50,66 +60,68 @@ def ranking_loss(
 
 
 def adaptive_weight(base: float, old: int, new: int) -> float:
-  """Lambda = base * sqrt(old classes / new classes)."""
-  return base * math.sqrt(old / new)
+  """Lambda = base * sqrt(old classes / new classes); `new` may be 0."""
+  return base * math.sqrt(old / max(new, 1))
 
 
-class LUCIR(Distilling, RawReplay):
-  """Hou et al. (2019).
+def cosine_network(old_classes: int, first: bool) -> dict[str, Any]:
+  """A cosine head, whose old weights are fixed, and no last ReLU."""
+  return {
+    "head": lambda features, classes: cosine.cosine_head(
+      features, classes, old_classes
+    ),
+    "last_relu": False,
+  }
 
-  Features without a last ReLU and a cosine head with one learned scale. New
-  class weights are imprinted. Loss: cross-entropy, plus lambda times the
-  less-forget loss, plus the margin ranking loss on exemplars. As in the
-  released code the weights of old classes do not learn, which the paper does
-  not say, and the network's output names the class (LUCIR-CNN).
-  """
 
-  selection = "herding"
+def imprinted(step: Step, classifier: classifiers.Classifier) -> None:
+  """Goes on from the last weights and imprints the new classes."""
+  if step.old is None:
+    return
+  classifiers.copy_weights(step.old.classifier.embed, classifier.embed)
+  new = step.task.new
+  features = [
+    step.old.features(take(new, np.flatnonzero(new.labels == label)))
+    for label in step.task.new_labels
+  ]
+  cosine.grow_cosine_head(step.old.classifier, classifier, features)
 
-  def build(self, phase: int, **options: Any) -> classifiers.Classifier:
-    """A classifier with a cosine head, whose old weights are fixed."""
-    old = self.scenario.classes_seen(phase - 1) if phase else 0
-    return super().build(
-      phase,
-      head=lambda features, classes: cosine.cosine_head(features, classes, old),
-      last_relu=False,
-      **options,
-    )
 
-  def initialize(self, classifier: classifiers.Classifier) -> None:
-    """Goes on from the last weights and imprints the new classes."""
-    if self.classifier is not None:
-      phase = self.scenario.boundaries.index(classifier.classes)
-      classifiers.copy_weights(self.classifier.embed, classifier.embed)
-      cosine.grow_cosine_head(
-        self.classifier, classifier, self.new_features(phase)
-      )
+def _objective(step: Step, classifier: classifiers.Classifier):
+  """Cross-entropy, less-forget loss and margin ranking loss."""
+  if step.old is None:
+    return None
+  config = step.section
+  student = classifier.up_to("features", "cosines", "logits")
+  old_embed, old = step.old.classifier.embed, step.old.classes
+  weight = adaptive_weight(config.distillation, old, classifier.classes - old)
 
-  def objective(
-    self, phase: int, classifier: classifiers.Classifier
-  ) -> tuple[classifiers.Objective, Sequence[str]] | None:
-    """Cross-entropy, less-forget loss and margin ranking loss."""
-    if not phase:
-      return None
-    config = self.section
-    student = classifier.up_to("features", "cosines", "logits")
-    teacher = self.teacher(phase)
-    old_embed, old = teacher.embed, teacher.classes
-    weight = adaptive_weight(config.distillation, old, classifier.classes - old)
+  def objective(images: tf.Tensor, labels: tf.Tensor) -> tuple:
+    features, cosines, logits = student(images, training=True)
+    kept = less_forget_loss(features, old_embed(images, training=False))
+    ranked = ranking_loss(labels, cosines, old, config.hardest, config.margin)
+    parts = {
+      "cross_entropy": losses.cross_entropy(labels, logits),
+      "less_forget": weight * kept,
+      "ranking": config.ranking * ranked,
+    }
+    return parts, logits
 
-    def objective(images: tf.Tensor, labels: tf.Tensor) -> tuple:
-      features, cosines, logits = student(images, training=True)
-      kept = less_forget_loss(features, old_embed(images, training=False))
-      ranked = ranking_loss(labels, cosines, old, config.hardest, config.margin)
-      parts = {
-        "cross_entropy": losses.cross_entropy(labels, logits),
-        "less_forget": weight * kept,
-        "ranking": config.ranking * ranked,
-      }
-      return parts, logits
+  return objective, ("cross_entropy", "less_forget", "ranking")
 
-    return objective, ("cross_entropy", "less_forget", "ranking")
 
-  def other_predictions(self, examples: stream.Examples) -> dict:
-    """What iCaRL's classifier would name; the released codes print both."""
-    return {"nearest mean of exemplars": self.nearest_means(examples)}
+# Hou et al. (2019). Features without a last ReLU and a cosine head with one
+# learned scale. New class weights are imprinted. Loss: cross-entropy, plus
+# lambda times the less-forget loss, plus the margin ranking loss on exemplars.
+# As in the released code the weights of old classes do not learn, which the
+# paper does not say, and the network's output names the class (LUCIR-CNN); the
+# released codes print iCaRL's classifier as well.
+LUCIR = Method(
+  memory=functools.partial(ExemplarMemory, selected="herding"),
+  start=imprinted,
+  objective=_objective,
+  also={"nearest mean of exemplars": nearest_mean},
+  network=cosine_network,
+  needs_old_network=True,
+  own_schedule=True,
+)

@@ -1,21 +1,29 @@
 """Mnemonics: exemplars whose pixels are learned, filters that are scaled."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from ibdrr_tf.classifier_training import Network
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers import losses
 from ibdrr_tf.classifiers.scaled_conv import ScaledConv2D
 from ibdrr_tf.data import stream
-from ibdrr_tf.methods.lucir import LUCIR
+from ibdrr_tf.data.task import Task
+from ibdrr_tf.methods.lucir import cosine_network, imprinted
+from ibdrr_tf.methods.method import Method, Step, nearest_mean
+from ibdrr_tf.replay.exemplar_memory import ExemplarMemory
 
-__all__ = ["Mnemonics", "kl_distillation", "learn_pixels", "nearest_mean_loss"]
+__all__ = [
+  "MNEMONICS",
+  "kl_distillation",
+  "learn_pixels",
+  "nearest_mean_loss",
+]
 
-_PIXELS = 2  # folded into the seed; base.py has 0 and 1
+_PIXELS = 2  # folded into the seed; classifier_training has 0 and 1
 
 
 def kl_distillation(
@@ -116,72 +124,92 @@ def learn_pixels(
   return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
 
 
-class Mnemonics(LUCIR):
-  """Liu et al. (2020), on LUCIR's cosine head, imprinting and schedule.
+def _network(old_classes: int, first: bool) -> dict[str, Any]:
+  """Convolutions that learn in the first step, and later only adapt."""
+  conv = functools.partial(ScaledConv2D, adapting=not first)
+  return {**cosine_network(old_classes, first), "conv": conv}
 
-  From phase 1 on the convolutions' weights are those of the base phase; a scale
-  for each filter and a shift for each channel are learned, and batch
-  normalisation as ever. Loss: cross-entropy plus distillation.
 
-  Exemplars start from herding, and their pixels are learned: SGD over the data
-  of the phase, so that images are close to the mean of their class' exemplars.
-  Only the exemplars of the new classes change, once. The paper describes a
-  bilevel optimisation, through a classifier trained on the exemplars, and also
-  adjusts old exemplars; the released code does the single-level form, and that
-  is what is here. So are its old-class weights, which do not learn.
+def _objective(step: Step, classifier: classifiers.Classifier):
+  """Cross-entropy and the distillation of old logits."""
+  if step.old is None:
+    return None
+  config, teacher = step.section, step.old.classifier
+  old = teacher.classes
 
-  At the released code's rate of 1e-5 pixels move by far less than one grey
-  level, so what is kept as bytes are the herded images themselves; a larger
-  `mnemonics.pixel_rate` does change them.
-  """
+  def objective(images: tf.Tensor, labels: tf.Tensor) -> tuple:
+    logits = classifier(images, training=True)
+    parts = {
+      "cross_entropy": losses.cross_entropy(labels, logits),
+      "distillation": kl_distillation(
+        teacher(images, training=False),
+        logits[:, :old],
+        config.temperature,
+        config.beta,
+      ),
+    }
+    return parts, logits
 
-  frozen_gradients = True  # Of the pixels.
+  return objective, ("cross_entropy", "distillation")
 
-  def build(self, phase: int, **options: Any) -> classifiers.Classifier:
-    """Convolutions that learn, and after the base phase only adapt."""
-    conv = functools.partial(ScaledConv2D, adapting=phase > 0)
-    return super().build(phase, conv=conv, **options)
 
-  def objective(
-    self, phase: int, classifier: classifiers.Classifier
-  ) -> tuple[classifiers.Objective, Sequence[str]] | None:
-    """Cross-entropy and the distillation of old logits."""
-    if not phase:
-      return None
-    config, teacher = self.section, self.teacher(phase)
-    old = teacher.classes
+def _refine(
+  memory: ExemplarMemory,
+  task: Task,
+  network: Network,
+  images: np.ndarray,
+  labels: np.ndarray,
+) -> np.ndarray:
+  """Learns the pixels of the new classes' exemplars; the same every time."""
+  config, section = memory.config, memory.config[memory.config.method]
+  is_new = labels >= task.old_classes
+  if not is_new.any():
+    return images
+  queries = memory.examples(task).training_batches(
+    batch_size=config.classifier.batch_size,
+    epochs=range(section.pixel_epochs),
+    seed=stream.fold_in(config.seed, task.step, _PIXELS),
+    padding=config.classifier.padding,
+  )
+  size = network.classifier.embed.output_shape[-1]
+  old_means = np.zeros([0, size], np.float32)
+  if task.old_classes:
+    old_means = memory.means(network)
+  learned = learn_pixels(
+    network.classifier,
+    (images[is_new], labels[is_new]),
+    old_means,
+    queries,
+    rate=section.pixel_rate,
+    momentum=section.pixel_momentum,
+  )
+  images = images.copy()
+  images[is_new] = learned
+  return images
 
-    def objective(images: tf.Tensor, labels: tf.Tensor) -> tuple:
-      logits = classifier(images, training=True)
-      parts = {
-        "cross_entropy": losses.cross_entropy(labels, logits),
-        "distillation": kl_distillation(
-          teacher(images, training=False),
-          logits[:, :old],
-          config.temperature,
-          config.beta,
-        ),
-      }
-      return parts, logits
 
-    return objective, ("cross_entropy", "distillation")
-
-  def refine(
-    self, phase: int, images: np.ndarray, labels: np.ndarray
-  ) -> np.ndarray:
-    """Learns the pixels of the new exemplars; the same ones every time."""
-    config = self.section
-    queries = self.examples(phase).training_batches(
-      batch_size=self.config.classifier.batch_size,
-      epochs=range(config.pixel_epochs),
-      seed=stream.fold_in(self.config.seed, phase, _PIXELS),
-      padding=self.config.classifier.padding,
-    )
-    return learn_pixels(
-      self.classifier,
-      (images, labels),
-      self.exemplar_means(phase - 1),
-      queries,
-      rate=config.pixel_rate,
-      momentum=config.pixel_momentum,
-    )
+# Liu et al. (2020), on LUCIR's cosine head, imprinting and schedule. After the
+# first step the convolutions' weights are those of the first step; a scale for
+# each filter and a shift for each channel are learned, and batch normalisation
+# as ever. Loss: cross-entropy plus distillation.
+#
+# Exemplars start from herding, and their pixels are learned: SGD over the data
+# of the step, so that images are close to the mean of their class' exemplars.
+# Only the exemplars of the new classes change, once. The paper describes a
+# bilevel optimisation, through a classifier trained on the exemplars, and also
+# adjusts old exemplars; the released code does the single-level form, and that
+# is what is here. So are its old-class weights, which do not learn.
+#
+# At the released code's rate of 1e-5 pixels move by far less than one grey
+# level, so what is kept as bytes are the herded images themselves; a larger
+# `mnemonics.pixel_rate` does change them.
+MNEMONICS = Method(
+  memory=functools.partial(ExemplarMemory, selected="herding", refine=_refine),
+  start=imprinted,
+  objective=_objective,
+  also={"nearest mean of exemplars": nearest_mean},
+  network=_network,
+  needs_old_network=True,
+  own_schedule=True,
+  frozen_gradients=True,  # Of the pixels.
+)

@@ -11,12 +11,17 @@ import tqdm
 from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
-from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import Examples, in_memory, ordered_batches, take
 from ibdrr_tf.distribution import ALONE, Team
-from ibdrr_tf.replay.memory import Codes
-from ibdrr_tf.replay.pipeline import decode_codes
+from ibdrr_tf.replay.codes import Codes
 
-__all__ = ["ReplayCodec", "encode_examples", "reconstruct"]
+__all__ = [
+  "ReplayCodec",
+  "decode_codes",
+  "decode_images",
+  "encode_examples",
+  "reconstruct",
+]
 
 _BATCH = 250
 
@@ -42,12 +47,16 @@ class ReplayCodec:
   coder: BitSwapCodec
   team: Team = ALONE
 
-  def encode(self, examples: stream.Examples) -> Codes:
+  def encode(self, examples: Examples) -> Codes:
     """Codes of all examples, in order; each worker encodes some of them."""
+    if not len(examples):
+      blank = np.zeros([1, *examples.image_shape], np.uint8)
+      one = encode_examples(self.vqvae, in_memory(blank, np.zeros(1)))
+      return one.take(np.zeros(0, np.int64))
     share = self.team.share(len(examples))
     mine = np.arange(share.start, share.stop)
-    # Who has none encodes one all the same, for the shape of its codes.
-    chosen = stream.take(examples, mine if len(mine) else np.zeros(1, int))
+    # A worker without images still encodes one, to learn the code shape.
+    chosen = take(examples, mine if len(mine) else np.zeros(1, int))
     part = encode_examples(self.vqvae, chosen)
     levels = (
       self.team.gather(level[: len(mine)]) for level in (part.top, part.bottom)
@@ -64,9 +73,7 @@ def reconstruct(vqvae: HierarchicalVQVAE, images: tf.Tensor) -> tf.Tensor:
   return decode_codes(vqvae, *vqvae.encode(images), tuple(images.shape[1:3]))
 
 
-def encode_examples(
-  vqvae: HierarchicalVQVAE, examples: stream.Examples
-) -> Codes:
+def encode_examples(vqvae: HierarchicalVQVAE, examples: Examples) -> Codes:
   """Codes of all examples, in order."""
   parts = []
   with tqdm.tqdm(
@@ -76,10 +83,37 @@ def encode_examples(
     leave=False,
     disable=None,
   ) as bar:
-    for images in stream.ordered_batches(examples, _BATCH):
+    for images in ordered_batches(examples, _BATCH):
       parts.append([level.numpy() for level in vqvae.encode(images)])
       bar.update(len(images))
   top, bottom = (
     np.concatenate(level).astype(np.int16) for level in zip(*parts, strict=True)
   )
   return Codes(top, bottom, examples.labels)
+
+
+def decode_codes(
+  vqvae: HierarchicalVQVAE,
+  top: tf.Tensor,
+  bottom: tf.Tensor,
+  image_size: tuple[int, int],
+) -> tf.Tensor:
+  """Images of codes of any integer type: uint8 [n, height, width, 3]."""
+  height, width = image_size
+  images = vqvae.decode(tf.cast(top, tf.int32), tf.cast(bottom, tf.int32))
+  return tf.ensure_shape(images[:, :height, :width], [None, height, width, 3])
+
+
+def decode_images(
+  vqvae: HierarchicalVQVAE, codes: Codes, image_size: tuple[int, int]
+) -> np.ndarray:
+  """Images of codes, uint8 [n, height, width, 3], in batches."""
+  images = np.empty([len(codes), *image_size, 3], np.uint8)
+  for start in tqdm.trange(
+    0, len(codes), _BATCH, desc="decoding images", leave=False, disable=None
+  ):
+    part = slice(start, start + _BATCH)
+    images[part] = decode_codes(
+      vqvae, codes.top[part], codes.bottom[part], image_size
+    )
+  return images

@@ -4,9 +4,17 @@ A conditional Wasserstein GAN with gradient penalty over features of the
 classifier, which are short vectors, so that two small perceptrons suffice.
 """
 
+import numpy as np
 import tensorflow as tf
 
-__all__ = ["FeatureGAN", "build_critic", "build_generator", "gradient_penalty"]
+__all__ = [
+  "FeatureGAN",
+  "build_critic",
+  "build_generator",
+  "gradient_penalty",
+  "grow",
+  "without_class",
+]
 
 layers = tf.keras.layers
 
@@ -39,6 +47,36 @@ def build_critic(features: int, classes: int, hidden: int) -> tf.keras.Model:
   label = layers.Dense(hidden, use_bias=False, kernel_initializer=uniform)
   score = layers.Dot(1)([label(inputs[1]), x]) + _dense(1)(x)
   return tf.keras.Model(inputs, layers.Reshape([])(score))
+
+
+def grow(old: tf.keras.Model, new: tf.keras.Model) -> None:
+  """Copies a generator or critic into one with inputs for more classes.
+
+  Inputs of new classes come last and keep their random weights.
+  """
+  weights = []
+  for before, value in zip(old.get_weights(), new.get_weights(), strict=True):
+    value[: len(before)] = before
+    weights.append(value)
+  new.set_weights(weights)
+
+
+def without_class(model: tf.keras.Model, label: int) -> list[np.ndarray]:
+  """Weights of a generator or critic whose inputs lack a class."""
+  inputs = [shape[-1] for shape in model.input_shape]
+  rows, weights = None, []
+  for layer in model.layers:
+    if isinstance(layer, layers.Concatenate):
+      rows = sum(inputs)  # A generator: noise comes before the classes.
+  for layer in model.layers:
+    values = layer.get_weights()
+    if rows is not None and values and len(values[0]) == rows:
+      values[0] = np.delete(values[0], inputs[0] + label, axis=0)
+      rows = -1  # The first layer only.
+    elif rows is None and len(values) == 1:  # A critic's layer without bias.
+      values[0] = np.delete(values[0], label, axis=0)
+    weights += values
+  return weights
 
 
 def _dense(size: int) -> layers.Layer:
@@ -116,7 +154,10 @@ class FeatureGAN(tf.keras.Model):
     # In a closure, because it is no part of what a checkpoint keeps.
     self._generate_old = None
     if old_generator is not None:
-      self._generate_old = lambda *inputs: old_generator(inputs)
+      known = old_generator.input_shape[1][-1]
+      self._generate_old = lambda noise, labels: old_generator(
+        [noise, labels[:, :known]]
+      )
     self._classes = generator.input_shape[1][-1]
     self._means = {
       name: tf.keras.metrics.Mean(name)

@@ -6,7 +6,6 @@ __all__ = [
   "SELECTIONS",
   "class_means",
   "herd",
-  "pick_random",
   "random_order",
 ]
 
@@ -40,22 +39,6 @@ def herd(features: np.ndarray, count: int) -> np.ndarray:
   return np.array(picked, np.int64)
 
 
-def pick_random(
-  available: int, count: int, seed: tuple[int, ...]
-) -> np.ndarray:
-  """Picks images at random, as a function of the seed alone.
-
-  Args:
-    available: number of images of the class.
-    count: how many to pick; all of them if there are fewer.
-    seed: e.g. (run's seed, label).
-
-  Returns:
-    int64 [min(count, available)], sorted.
-  """
-  return np.sort(random_order(available, seed)[:count])
-
-
 def random_order(available: int, seed: tuple[int, ...]) -> np.ndarray:
   """The order in which random images are picked: int64 [available]."""
   return np.random.default_rng(seed).permutation(available).astype(np.int64)
@@ -72,14 +55,16 @@ def class_means(
   Args:
     features: float32 [n, d], of any norm.
     flipped: float32 [n, d], of the flipped images.
-    labels: int [n]; each class from 0 on has some.
+    labels: int [n].
 
   Returns:
-    float32 [classes, d], of unit norm.
+    float32 [classes, d], of unit norm; NaN for a class without images.
   """
   both = (_unit(features) + _unit(flipped)) / 2
-  means = [both[labels == k].mean(axis=0) for k in range(labels.max() + 1)]
-  return _unit(np.stack(means))
+  means = np.full([labels.max() + 1, both.shape[1]], np.nan, both.dtype)
+  for label in np.unique(labels):
+    means[label] = _unit(both[labels == label].mean(axis=0, keepdims=True))[0]
+  return means
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -5,8 +5,9 @@ import numpy as np
 
 from ibdrr_tf.bench import lossy
 from ibdrr_tf.codec import pretrained
+from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.data.load import fingerprint
-from ibdrr_tf.data.source import Source, in_memory
+from ibdrr_tf.data.source import Source
 
 
 def test_how_many_classes_a_codec_has_seen(tmp_path):

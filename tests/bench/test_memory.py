@@ -7,7 +7,8 @@ from PIL import Image
 
 from ibdrr_tf.bench import memory
 from ibdrr_tf.codec.image_codec import load_image_codec
-from ibdrr_tf.data.source import Source, in_memory
+from ibdrr_tf.data.examples import in_memory
+from ibdrr_tf.data.source import Source
 
 
 def test_ledgers_are_of_files_that_were_written(codec_folder):
@@ -24,7 +25,11 @@ def test_ledgers_are_of_files_that_were_written(codec_folder):
   exemplars = ib_drr["raw_exemplars"]
   # Of noise, WebP takes as much as the pixels; 20 of each class are kept.
   assert 40 * 16 * 16 * 3 < exemplars < 1.4 * 40 * 16 * 16 * 3
-  assert ib_drr["total"] - drr["total"] == exemplars
+  # The manifest names their file too.
+  entry = ib_drr["index"] - drr["index"]
+  assert 0 < entry < 150
+  assert ib_drr["total"] - drr["total"] == exemplars + entry
+  assert drr["raw_exemplars"] == 0
   assert drr["bytes_per_image"] == drr["total"] / 60
   assert rows["raw pixels"]["total"] == images.nbytes
   assert rows["paper, DRR"]["total"] == pytest.approx(23.45e6)

@@ -53,10 +53,9 @@ def test_every_stage_is_trained(codec_folder):
   config.bitswap.width, config.bitswap.embedding = 8, 4
   source, scenario = load_data(config)
   strategy = tf.distribute.get_strategy()
-  rows = train.measure(
-    config, source, scenario, strategy, epochs=2, methods=["drr"]
-  )
-  assert list(rows) == ["VQ-VAE", "Bit-Swap", "classifier, drr"]
+  rows = train.measure(config, source, scenario, strategy, epochs=2)
+  classifiers = [f"classifier, {n}" for n in ("upper_bound", "drr", "ib_drr")]
+  assert list(rows) == ["VQ-VAE", "Bit-Swap", *classifiers]
   for row in rows.values():
     assert row["images"] == 16 and row["replicas"] == 1
     assert np.isfinite(row["images_per_second"])

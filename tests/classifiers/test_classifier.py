@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -65,6 +68,64 @@ def test_saved_classifier_loads_without_custom_objects(tmp_path):
   classifiers.plain(model).save(tmp_path / "c.keras")
   loaded = tf.keras.models.load_model(tmp_path / "c.keras")
   np.testing.assert_allclose(loaded(images()), model(images()), atol=1e-6)
+
+
+_USE = """
+import sys
+sys.modules["ibdrr_tf"] = None  # Importing it would fail.
+import numpy as np
+import tensorflow as tf
+model = tf.keras.models.load_model(sys.argv[1])
+files = np.load(sys.argv[2])
+images = files["images"]
+for given in (images, images.astype(np.float32), tf.constant(images)):
+  np.testing.assert_allclose(model(given), files["logits"], atol=1e-6)
+logits = model.predict(images, verbose=0)
+np.testing.assert_allclose(logits, files["logits"], atol=1e-6)
+for bad in (
+  images / 255,
+  (images / 255).astype(np.float32),
+  images - 128.0,
+  images + 1000.0,
+  np.where(images > 3, images, np.nan),
+):
+  for call in (model, lambda x: model.predict(x, verbose=0)):
+    try:
+      call(bad)
+    except tf.errors.InvalidArgumentError as error:
+      assert "give uint8" in str(error), error
+    else:
+      raise AssertionError("taken")
+"""
+
+
+def test_saved_classifier_takes_only_bytes(tmp_path):
+  """Keras casts: images in [0, 1] were classified as black ones."""
+  model = build()
+  classifiers.plain(model).save(tmp_path / "c.keras")
+  np.savez(tmp_path / "c.npz", images=images(), logits=model(images()))
+  result = subprocess.run(
+    [
+      *(sys.executable, "-c", _USE),
+      *(str(tmp_path / name) for name in ("c.keras", "c.npz")),
+    ],
+    capture_output=True,
+    text=True,
+    check=False,
+    cwd=tmp_path,
+    env={"TF_CPP_MIN_LOG_LEVEL": "3", "PATH": "/usr/bin:/bin"},
+  )
+  assert result.returncode == 0, result.stderr
+
+
+def test_plain_classifier_shows_its_layers():
+  model = build()
+  copy = classifiers.plain(model)
+  names = {layer.name for layer in copy.layers}
+  assert names >= {layer.name for layer in model.layers}
+  assert parameters(copy) == parameters(model)
+  assert copy.count_params() == model.count_params()
+  assert copy.output_shape == model.output_shape
 
 
 @pytest.mark.parametrize(("size", "width"), [(64, 8), (64, 4), (33, 2)])

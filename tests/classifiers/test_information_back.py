@@ -22,7 +22,7 @@ class Batch(NamedTuple):
   has_raw: np.ndarray | None
 
 
-def make(batch, learning_rate=0.1, **options):
+def make(batch, learning_rate=0.1, weight=0.0, **options):
   tf.keras.utils.set_random_seed(0)
   classifier = build_classifier(
     backbone="resnet8",
@@ -36,8 +36,9 @@ def make(batch, learning_rate=0.1, **options):
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
     prepare=lambda _: Batch(*map(tf.constant, batch)),
-    **options,
   )
+  if weight:
+    classifier.look_back(weight, **options)
   return classifier
 
 
@@ -151,24 +152,3 @@ def test_without_any_twin_the_term_is_nothing(batch):
 def test_an_earlier_feature_can_be_compared(batch):
   classifier = make(batch, weight=1.0, feature="stage_1")
   assert np.isfinite(step(classifier)["ib_loss"])
-
-
-def test_averages_are_those_of_the_images_shown(batch):
-  classifier = make(batch)
-  # Of different brightness and number, so that it shows if a batch counted as
-  # much as another, or only variances within batches.
-  images = np.concatenate([batch.images[:1] // 4, batch.images[1:]])
-  batches = tf.data.Dataset.from_tensor_slices(images)
-  batches = batches.take(1).batch(1).concatenate(batches.skip(1).batch(9))
-  batch_norm.reestimate(classifier, batches)
-  stem = classifier.layers[2]
-  responses = stem(images / 64.0 - 2.0).numpy()
-  layer = classifier.layers[3]
-  np.testing.assert_allclose(
-    layer.moving_mean, responses.mean(axis=(0, 1, 2)), rtol=1e-4, atol=1e-5
-  )
-  # Keras' variances of batches are larger by n / (n - 1).
-  np.testing.assert_allclose(
-    layer.moving_variance, responses.var(axis=(0, 1, 2)), rtol=0.02
-  )
-  assert layer.momentum == 0.9

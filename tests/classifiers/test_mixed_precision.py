@@ -10,7 +10,7 @@ from ibdrr_tf.classifiers.cosine import cosine_head
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
-from ibdrr_tf.replay.pipeline import Prepared
+from ibdrr_tf.replay.feeds import Prepared
 
 
 def build(mixed_precision, **options):
@@ -64,9 +64,8 @@ def train(mixed_precision, folder):
     prepare=lambda inputs: Prepared(
       inputs, tf.constant(images(seed=1)), tf.range(8) < 5
     ),
-    weight=0.5,
-    feature="stage_2",
   )
+  model.look_back(0.5, "stage_2")
   batch = (images(), np.arange(8) % 3)
   job = training.Fit(
     epochs=2,

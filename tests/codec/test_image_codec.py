@@ -10,6 +10,7 @@ import tensorflow as tf
 from ibdrr_tf.codec import image_codec as image_codec_module
 from ibdrr_tf.codec import weights
 from ibdrr_tf.codec.code_codec import as_user_error
+from ibdrr_tf.errors import UserError
 
 
 def assert_same_codes(got, want):
@@ -120,6 +121,63 @@ def test_bad_strings_get_a_sentence(image_codec, noise, damage, part):
   assert part in str(as_user_error(error.value))
 
 
+WRONG = [
+  (np.full([2, 16, 16, 3], 0.5, np.float32), "float32 [2, 16, 16, 3]"),
+  (np.full([2, 16, 16, 3], 0.5, np.float64), "float64 [2, 16, 16, 3]"),
+  (np.full([2, 16, 16, 3], 0.5, np.float16), "float16 [2, 16, 16, 3]"),
+  (np.ones([2, 16, 16, 3], np.int64), "int64 [2, 16, 16, 3]"),
+  (np.ones([2, 16, 16, 3], bool), "bool [2, 16, 16, 3]"),
+  (np.zeros([16, 16, 3], np.uint8), "uint8 [16, 16, 3]"),
+  (np.zeros([2, 16, 16, 4], np.uint8), "uint8 [2, 16, 16, 4]"),
+  (np.zeros([2, 16, 16], np.float32), "float32 [2, 16, 16]"),
+  (np.uint8(3), "uint8 []"),
+]
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("name", ["compress", "encode"])
+@pytest.mark.parametrize(("images", "part"), WRONG)
+def test_only_uint8_images_are_taken(
+  image_codec, name, images, part, as_tensor
+):
+  """TensorFlow cast arrays: images in [0, 1] were stored as black."""
+  if as_tensor:
+    images = tf.constant(images)
+  with pytest.raises(UserError) as error:
+    getattr(image_codec, name)(images)
+  message = str(error.value)
+  assert f"images are {part}: give uint8" in message
+  assert "\n" not in message and message.endswith(".")
+  assert ("astype" in message) == ("float" in part)
+
+
+@pytest.mark.parametrize("name", ["compress", "encode"])
+@pytest.mark.parametrize(("images", "part"), WRONG)
+def test_a_saved_model_takes_only_uint8(restored, name, images, part):
+  with pytest.raises(tf.errors.InvalidArgumentError) as error:
+    getattr(restored, name)(images)
+  message = str(error.value)
+  assert f"images are {part.replace(',', '')}: give uint8" in message
+  with pytest.raises(tf.errors.InvalidArgumentError, match="give uint8"):
+    list(tf.data.Dataset.from_tensors(images).map(getattr(restored, name)))
+
+
+def test_a_saved_model_takes_images_of_unknown_shape(restored, noise):
+  images = noise(2, 16, 24)
+  dataset = tf.data.Dataset.from_generator(
+    lambda: [images], output_signature=tf.TensorSpec(None, tf.uint8)
+  )
+  (string,) = dataset.map(restored.compress)
+  assert string == restored.compress(images)
+
+
+def test_a_saved_model_is_built_once_for_all_shapes(restored, noise):
+  images = tf.TensorSpec([None, None, None, 3], tf.uint8)
+  built = restored.encode.get_concrete_function(images)
+  for size in (8, 9):
+    assert restored.encode.get_concrete_function(noise(1, size, 8)) is built
+
+
 _USE = """
 import sys
 sys.modules["ibdrr_tf"] = None  # Importing it would fail.
@@ -165,6 +223,11 @@ def exported(image_codec, noise, tmp_path_factory):
     string=np.frombuffer(string, np.uint8),
   )
   return folder
+
+
+@pytest.fixture(scope="module")
+def restored(exported):
+  return tf.saved_model.load(str(exported / "codec"))
 
 
 @pytest.mark.parametrize("onednn", [1, 0])

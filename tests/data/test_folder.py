@@ -1,3 +1,4 @@
+import os
 import pathlib
 
 import numpy as np
@@ -37,7 +38,13 @@ def _pixels(split):
 
 
 def _truth(paths):
-  return np.stack([np.asarray(Image.open(p).convert("RGB")) for p in paths])
+  return np.stack([_on_white(Image.open(path)) for path in paths])
+
+
+def _on_white(image):
+  white = Image.new("RGBA", image.size, "white")
+  image = Image.alpha_composite(white, image.convert("RGBA"))
+  return np.asarray(image.convert("RGB"))
 
 
 @pytest.mark.parametrize("extension", ["png", "jpg", "JPEG", "webp"])
@@ -260,3 +267,106 @@ def test_images_need_not_be_square(tmp_path):
 
 def test_negative_size(tmp_path):
   assert "image_size is -1" in _message(_make(tmp_path), image_size=-1)
+
+
+@pytest.mark.parametrize("ram_bytes", [1 << 30, 0])
+def test_photographs_are_upright(tmp_path, ram_bytes):
+  """They lay on their sides, and their sizes were those of the sensor."""
+  exif = Image.Exif()
+  exif[0x0112] = 6
+  for split in ("train", "val"):
+    for name in ("a", "b"):
+      path = tmp_path / split / name / "0.png"
+      _save(_photo(0, 10, 30), path, exif=exif)
+      upright = _photo(0, 10, 30).transpose(Image.Transpose.ROTATE_270)
+      _save(upright, path.with_name("1.png"))
+  loaded = folder.load_folder(tmp_path, ram_bytes=ram_bytes)
+  assert loaded.train.image_shape == (30, 10, 3)
+  images = _pixels(loaded.train)
+  np.testing.assert_array_equal(images[0], images[1])
+
+
+def test_contents_decide_and_not_names(tmp_path):
+  path = _make(tmp_path) / "train" / "ant" / "no_extension"
+  _photo(5).save(path, format="PNG")
+  images = _pixels(folder.load_folder(tmp_path).train)
+  np.testing.assert_array_equal(images[2], _photo(5))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "dangling", "loop"])
+def test_special_files_are_named(tmp_path, kind):
+  path = _make(tmp_path) / "train" / "ant" / "x.png"
+  if kind == "pipe":
+    os.mkfifo(path)
+  else:
+    path.symlink_to("nothing.png" if kind == "dangling" else path)
+  message = _message(tmp_path)
+  part = "not a regular file" if kind == "pipe" else "links to"
+  assert f"'{path}'" in message and part in message
+
+
+def test_an_empty_batch_on_demand(tmp_path):
+  split = folder.load_folder(_make(tmp_path), ram_bytes=0).train
+  assert split.read(tf.zeros([0], tf.int64)).shape == (0, 24, 24, 3)
+
+
+@pytest.mark.parametrize("ram_bytes", [1 << 30, 0])
+def test_classes_of_one_folder(tmp_path, ram_bytes):
+  root = _make(tmp_path) / "train"
+  names, examples = folder.load_classes(root, ram_bytes=ram_bytes)
+  assert names == ("ant", "bee")
+  np.testing.assert_array_equal(examples.labels, [0, 0, 1, 1])
+  truth = _truth(sorted(root.glob("*/*")))
+  np.testing.assert_array_equal(_pixels(examples), truth)
+  order = ("cow", "bee", "ant")
+  names, examples = folder.load_classes(
+    root, class_names=order, ram_bytes=ram_bytes
+  )
+  assert names == order
+  np.testing.assert_array_equal(examples.labels, [1, 1, 2, 2])
+  np.testing.assert_array_equal(_pixels(examples), truth[[2, 3, 0, 1]])
+
+
+def test_one_class_of_one_image(tmp_path):
+  _save(_photo(0), tmp_path / "ant" / "0.png")
+  names, examples = folder.load_classes(tmp_path, image_size=8)
+  assert names == ("ant",) and _pixels(examples).shape == (1, 8, 8, 3)
+
+
+def test_mistakes_in_one_folder(tmp_path):
+  def message(root, **kwargs):
+    with pytest.raises(errors.UserError) as caught:
+      folder.load_classes(root, **kwargs)
+    text = str(caught.value)
+    assert "\n" not in text and text.endswith(".") and "--" not in text
+    return text
+
+  assert "does not exist" in message(tmp_path / "no")
+  assert "no class folders" in message(tmp_path)
+  (tmp_path / "ant").mkdir()
+  assert "has no images" in message(tmp_path)
+  _save(_photo(0), tmp_path / "ant" / "0.png")
+  assert "unknown class ant" in message(tmp_path, class_names=["bee"])
+  _save(_photo(0, 24, 25), tmp_path / "ant" / "1.png")
+  assert "is 24x25 pixels" in message(tmp_path)
+  (tmp_path / "ant" / "1.png").unlink()
+  (tmp_path / "ant" / "notes.txt").write_text("no image")
+  assert "notes.txt' cannot be decoded" in message(tmp_path)
+
+
+def test_the_size_that_all_images_share(tmp_path):
+  exif = Image.Exif()
+  exif[0x0112] = 6
+  _save(_photo(0, 10, 30), tmp_path / "a" / "0.jpg", exif=exif)
+  _save(_photo(0, 30, 10), tmp_path / "b" / "0.jpg")
+  assert folder.first_size(tmp_path) == (30, 10)
+  _save(_photo(0, 10, 30), tmp_path / "b" / "1.jpg")
+  assert folder.first_size(tmp_path) is None
+
+
+def test_splits_of_a_folder(tmp_path):
+  assert folder.split_folders(tmp_path) == (tmp_path, None)
+  for name in ("train", "test", "val"):
+    (tmp_path / name).mkdir()
+    want = None if name == "train" else tmp_path / name
+    assert folder.split_folders(tmp_path) == (tmp_path / "train", want)

@@ -5,7 +5,13 @@ import pytest
 import tensorflow as tf
 
 from ibdrr_tf.data import scenario as scenarios
-from ibdrr_tf.data import source, stream
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import (
+  concatenate,
+  in_memory,
+  ordered_batches,
+  select,
+)
 from ibdrr_tf.errors import UserError
 
 SEED = stream.fold_in(0, 1)
@@ -15,7 +21,7 @@ def split_of(labels):
   """A split whose images are filled with their own index."""
   labels = np.array(labels)
   images = np.arange(len(labels), dtype=np.uint8)[:, None, None, None]
-  return source.in_memory(np.tile(images, (1, 4, 4, 3)), labels)
+  return in_memory(np.tile(images, (1, 4, 4, 3)), labels)
 
 
 @pytest.fixture
@@ -23,7 +29,7 @@ def examples():
   scenario = scenarios.make_scenario(
     (2, 0, 1), classes=0, base_classes=1, phases=1
   )
-  return stream.select(split_of([0, 1, 2] * 10), scenario, range(1, 3))
+  return select(split_of([0, 1, 2] * 10), scenario, range(1, 3))
 
 
 def epoch_list(examples, epochs, **options):
@@ -76,8 +82,8 @@ def test_concatenate_reads_each_part_where_it_is():
     (0, 1), classes=0, base_classes=1, phases=1
   )
   split = split_of([0, 1, 1, 0, 1])
-  parts = [stream.select(split, scenario, range(i, i + 1)) for i in (0, 1)]
-  joined = stream.concatenate(parts)
+  parts = [select(split, scenario, range(i, i + 1)) for i in (0, 1)]
+  joined = concatenate(parts)
   read = tf.function(joined.read)  # It must work inside a graph.
   for indices, want in (
     ([0, 1, 2, 3, 4], [0, 3, 1, 2, 4]),
@@ -90,7 +96,7 @@ def test_concatenate_reads_each_part_where_it_is():
 
 
 def test_ordered_batches_keep_the_order(examples):
-  batches = list(stream.ordered_batches(examples, 7))
+  batches = list(ordered_batches(examples, 7))
   index = np.concatenate([x.numpy()[:, 0, 0, 0] for x in batches])
   assert index.tolist() == [i for i in range(30) if i % 3 != 2]
 
@@ -160,7 +166,7 @@ def test_no_stream_has_a_tuner_that_its_end_would_wait_for(examples):
   batches = examples.training_batches(
     batch_size=2, epochs=range(1), seed=stream.fold_in(0), padding=1
   )
-  ordered = stream.ordered_batches(examples, 2)
+  ordered = ordered_batches(examples, 2)
   numbered = tf.data.Dataset.zip((stream.WHOLE.numbers(range(3)), batches))
   for dataset in (batches, ordered, numbered.map(lambda *row: row)):
     assert dataset.options().autotune.enabled is False

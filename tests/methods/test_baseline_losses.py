@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.classifiers import classifier as classifiers
-from ibdrr_tf.methods import gfr, icarl, lucir, mnemonics
+from ibdrr_tf.methods import gfr, icarl, lucir, lwf, mnemonics
 from ibdrr_tf.replay import feature_gan
 
 
@@ -70,8 +70,24 @@ def test_ranking_loss_without_old_images_or_with_one_new_class():
   np.testing.assert_allclose(one, 0.5 - 0.1 + 0.5, rtol=1e-5)
 
 
+def test_ranking_loss_of_a_step_without_new_classes():
+  cosines = tf.constant([[0.9, 0.1], [0.2, 0.3]])
+  got = lucir.ranking_loss(tf.constant([0, 0]), cosines, 2, 2, 0.5)
+  assert float(got) == 0
+
+
 def test_adaptive_weight():
   assert lucir.adaptive_weight(5.0, 50, 2) == 25.0
+  assert lucir.adaptive_weight(5.0, 4, 0) == 10.0
+
+
+def test_lwf_lets_new_images_compete_among_new_classes():
+  logits = normal(4, 5)
+  labels = np.array([3, 4, 0, 1])  # Two of new classes, two of old ones.
+  new, old = softmax(logits[:2, 3:]), softmax(logits[2:])
+  want = -np.log([new[0, 0], new[1, 1], old[0, 0], old[1, 1]]).mean()
+  got = lwf.new_class_loss(tf.constant(labels), tf.constant(logits), 3)
+  np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 def test_mnemonics_distillation_is_the_released_formula():
@@ -140,9 +156,12 @@ def test_feature_distance_is_one_norm_and_has_a_slope_everywhere():
   assert np.isfinite(tape.gradient(distance, new)).all()
 
 
-def test_old_factor_counts_phases_worth_of_old_classes():
-  assert [gfr.old_factor(50, 10, phase) for phase in (1, 2, 5)] == [5, 6, 9]
-  assert gfr.old_factor(50, 2, 1) == 25
+def test_old_factor_counts_steps_worth_of_old_classes():
+  # Ten classes a step after fifty, as base // new + phase - 1 has it.
+  assert [gfr.old_factor(50 + 10 * n, 10) for n in (0, 1, 4)] == [5, 6, 9]
+  assert gfr.old_factor(50, 2) == 25
+  assert gfr.old_factor(0, 7) == 0
+  assert gfr.old_factor(6, 0) == 6  # Only more images of known classes.
 
 
 def test_gradient_penalty_of_a_known_slope():
@@ -191,6 +210,55 @@ def test_critic_projects_labels():
   np.testing.assert_allclose(critic([x, labels]), want, atol=1e-5)
 
 
+def labels_of(numbers, classes):
+  return np.eye(classes, dtype=np.float32)[numbers]
+
+
+def test_generator_and_critic_grow_without_a_change_for_old_classes():
+  tf.keras.utils.set_random_seed(0)
+  noise, x, old = normal(6, 4), normal(6, 5, seed=1), [0, 1, 2, 0, 1, 2]
+  generators = [feature_gan.build_generator(4, n, 8, 5) for n in (3, 5)]
+  critics = [feature_gan.build_critic(5, n, 8) for n in (3, 5)]
+  for small, large in (generators, critics):
+    feature_gan.grow(small, large)
+  for models, inputs in ((generators, noise), (critics, x)):
+    before, after = (
+      model([inputs, labels_of(old, n)]).numpy()
+      for model, n in zip(models, (3, 5), strict=True)
+    )
+    np.testing.assert_allclose(after, before, atol=1e-6)
+    # New classes have inputs of their own, which are not zero.
+    one, other = (
+      models[1]([inputs, labels_of([k] * 6, 5)]).numpy() for k in (3, 4)
+    )
+    assert np.abs(one - other).max() > 1e-5
+  # Without a new class, nothing changes at all.
+  same = feature_gan.build_generator(4, 3, 8, 5)
+  feature_gan.grow(generators[0], same)
+  for a, b in zip(generators[0].get_weights(), same.get_weights(), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_generator_and_critic_lose_one_class_and_keep_the_others():
+  tf.keras.utils.set_random_seed(0)
+  # As many classes as noise, features and hidden units: no shape tells which.
+  for label in range(4):
+    noise = normal(6, 4)
+    for build in (
+      lambda n: feature_gan.build_generator(4, n, 4, 4),
+      lambda n: feature_gan.build_critic(4, n, 4),
+    ):
+      large, small = build(4), build(3)
+      small.set_weights(feature_gan.without_class(large, label))
+      left = [k for k in range(4) if k != label]
+      for new, old in enumerate(left):
+        np.testing.assert_allclose(
+          small([noise, labels_of([new] * 6, 3)]),
+          large([noise, labels_of([old] * 6, 4)]),
+          atol=1e-6,
+        )
+
+
 def test_generator_learns_conditional_features_and_keeps_old_ones():
   """Two classes of features, (3, 0) and (0, 3); then a third, (3, 3)."""
 
@@ -218,15 +286,13 @@ def test_generator_learns_conditional_features_and_keeps_old_ones():
   def means(generator, count):
     noise = normal(100, 4, seed=5)
     return [
-      generator([noise, np.eye(3, dtype=np.float32)[[k] * 100]])
-      .numpy()
-      .mean(axis=0)
+      generator([noise, labels_of([k] * 100, count)]).numpy().mean(axis=0)
       for k in range(count)
     ]
 
   tf.keras.utils.set_random_seed(0)
-  generator = feature_gan.build_generator(4, 3, 32, 2)
-  critic = feature_gan.build_critic(2, 3, 32)
+  generator = feature_gan.build_generator(4, 2, 32, 2)
+  critic = feature_gan.build_critic(2, 2, 32)
   gan = feature_gan.FeatureGAN(
     generator, critic, adam(), critic_steps=5, penalty=10.0
   )
@@ -235,8 +301,11 @@ def test_generator_learns_conditional_features_and_keeps_old_ones():
   first = means(generator, 2)
   np.testing.assert_allclose(first, [[3, 0], [0, 3]], atol=0.8)
 
-  old = tf.keras.models.clone_model(generator)
-  old.set_weights(generator.get_weights())
+  old, old_critic = generator, critic
+  generator = feature_gan.build_generator(4, 3, 32, 2)
+  critic = feature_gan.build_critic(2, 3, 32)
+  feature_gan.grow(old, generator)
+  feature_gan.grow(old_critic, critic)
   gan = feature_gan.FeatureGAN(
     generator,
     critic,

@@ -1,186 +1,94 @@
-"""Baselines through three phases: teachers, what is kept, and going on."""
-
-import shutil
+"""Baselines: teachers, losses, what is kept, and going on."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_config import tiny_config
+from tiny_step import files_in, make_tasks, pixels
 
 from ibdrr_tf.classifiers.classifier import plain
-from ibdrr_tf.data.scenario import make_scenario
-from ibdrr_tf.data.source import Source, in_memory
-from ibdrr_tf.errors import UserError
+from ibdrr_tf.data.examples import take
 from ibdrr_tf.methods import METHODS
-from ibdrr_tf.replay import selection
-from ibdrr_tf.validation import validate
 
 BASELINES = ["lwf", "icarl", "lucir", "mnemonics", "gfr"]
-CLASSES, PER_CLASS = 4, 10
+for_all = pytest.mark.parametrize("name", BASELINES)
 
 
-def tiny_source():
-  generator = np.random.default_rng(0)
-  labels = np.repeat(np.arange(CLASSES), PER_CLASS)
-  images = generator.integers(0, 60, (len(labels), 8, 8, 3), dtype=np.uint8)
-  images[..., 0] += (labels * 60).astype(np.uint8)[:, None, None]
-  split = in_memory(images, labels)
-  names = tuple(f"class {number}" for number in range(CLASSES))
-  return Source("tiny", names, split, split)
-
-
-def make(name, workdir, **section):
-  # As a run does; without it, equal runs may differ in the last bit.
-  tf.config.experimental.enable_op_determinism()
-  config = tiny_config(name, 3)
-  config.gfr.generator_epochs = 3
-  config.gfr.generator_batch_size = 8
-  config.gfr.hidden = 8
-  config.gfr.noise = 4
-  config.gfr.views = 2
-  config.mnemonics.pixel_rate = 1000.0
-  config[name].update(section)
-  validate(config, tuple(METHODS))
-  scenario = make_scenario((3, 1, 0, 2), classes=0, base_classes=2, phases=2)
-  return METHODS[name](
-    config, scenario, tiny_source(), workdir, tf.distribute.get_strategy()
+@for_all
+def test_a_new_process_goes_on_to_the_same_result(taken, reopen, name):
+  run, steps = taken(name), reopen(name)
+  images = pixels(run.probe)
+  np.testing.assert_array_equal(steps.network.classifier(images), run.logits[0])
+  np.testing.assert_allclose(steps.scores(run.probe), run.scores[0], atol=1e-6)
+  network = steps.train(run.tasks[1])
+  np.testing.assert_array_equal(network.classifier(images), run.logits[1])
+  # Killed after it was remembered, before the step counts: taken up again.
+  steps.memory.add(run.tasks[1], network)
+  again = reopened_in(steps, run.tasks[0])
+  network = again.learn(run.tasks[1])
+  np.testing.assert_array_equal(network.classifier(images), run.logits[1])
+  assert files_in(again.folder / "memory") == files_in(
+    run.folder / "after-1" / "memory"
   )
 
 
-def run(method, phases):
-  for phase in phases:
-    method.learn(phase)
-    method.remember(phase)
-
-
-def all_images(method):
-  return method.source.train.read(tf.range(len(method.source.train.labels)))
-
-
-def on_disk(method):
-  return sum(p.stat().st_size for p in (method.workdir / "memory").iterdir())
-
-
-@pytest.fixture(scope="module", params=BASELINES)
-def finished(request, tmp_path_factory):
-  """A method after all phases, its output and bytes after each, and copies."""
-  folder = tmp_path_factory.mktemp("whole")
-  method = make(request.param, folder / "w")
-  outputs, ledgers = [], []
-  for phase in range(3):
-    run(method, [phase])
-    outputs.append(method.classifier(all_images(method)).numpy())
-    ledgers.append((method.stored_bytes(phase), on_disk(method)))
-    shutil.copytree(folder / "w", folder / f"after-{phase}")
-  return method, outputs, ledgers, folder
-
-
-def after_base_phase(finished, tmp_path):
-  """The same method in a new process, which has finished the base phase."""
-  method, _, _, folder = finished
-  shutil.copytree(folder / "after-0", tmp_path / "w")
-  again = make(method.config.method, tmp_path / "w")
-  again.restore(0)
+def reopened_in(steps, task):
+  """Another process in the same folder, after a task."""
+  again = type(steps)(steps.config, steps.folder, step=task.step)
+  again.load_network(task)
   return again
 
 
-def only(*names):
-  """For a test of some methods."""
-  return pytest.mark.parametrize("finished", names, indirect=True)
-
-
-def test_every_byte_on_disk_is_in_the_ledger(finished):
-  method, _, ledgers, _ = finished
-  for phase, (stored, total) in enumerate(ledgers):
-    images = stored.pop("images")
-    assert sum(stored.values()) == total > 0
-    assert stored["other_models"] > 4 * method.classifier.embed.count_params()
-    has_exemplars = method.config.method in ("icarl", "lucir", "mnemonics")
-    assert images == (3 * (2 + phase) if has_exemplars else 0)
-
-
-def test_a_new_process_goes_on_to_the_same_result(finished, tmp_path):
-  method = after_base_phase(finished, tmp_path)
-  _, outputs, ledgers, _ = finished
-  images = all_images(method)
-  np.testing.assert_array_equal(method.classifier(images), outputs[0])
-  run(method, [1])
-  np.testing.assert_array_equal(method.classifier(images), outputs[1])
-  assert on_disk(method) == ledgers[1][1]
-
-
-def test_a_phase_killed_after_it_was_remembered_is_taken_up(finished, tmp_path):
-  """Its teacher is gone by then; and a lost checkpoint is not made up for."""
-  method, outputs, _, folder = finished
-  shutil.copytree(folder / "after-1", tmp_path / "w")
-
-  def after_base():
-    again = make(method.config.method, tmp_path / "w")
-    again.restore(0)
-    return again
-
-  again = after_base()
-  run(again, [1])
-  np.testing.assert_array_equal(again.classifier(all_images(again)), outputs[1])
-  shutil.rmtree(tmp_path / "w/checkpoints/phase-001")
-  with pytest.raises(UserError, match="phase 1"):
-    after_base().learn(1)
-
-
-def test_phases_begin_with_the_old_network_as_teacher_and_student(
-  finished, tmp_path
-):
-  method = after_base_phase(finished, tmp_path)
-  images = all_images(method)
-  old = method.classifier(images).numpy()
-  np.testing.assert_array_equal(method.teacher(1)(images), old)
-  new = method._compiled(1, steps=1, options={})
+@for_all
+def test_steps_begin_with_the_old_network(taken, reopen, name):
+  run, steps = taken(name), reopen(name, 1)
+  assert METHODS[name].needs_old_network
+  new = steps.new_classifier(run.tasks[2])
   assert new.classes == 3
-  np.testing.assert_allclose(new(images)[:, :2], old, atol=1e-4)
+  np.testing.assert_allclose(
+    new(pixels(run.probe))[:, :2], run.logits[1], atol=1e-4
+  )
 
 
-@only("icarl", "lucir")
-def test_the_nearest_mean_of_exemplars_is_named(finished):
-  method = finished[0]
-  images, labels = method._store.read(2)
-  embed = method.classifier.embed
+@pytest.mark.parametrize("name", ["icarl", "lucir"])
+def test_the_nearest_mean_of_exemplars_is_named(taken, name):
+  run = taken(name)
+  steps = run.steps
+  images, labels = steps.memory.exemplars.read()
+  embed = steps.network.classifier.embed
 
   def unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
   means = []
-  for label in range(4):
+  for label in range(3):
     chosen = images[labels == label]
     plain_mean = unit(embed(chosen).numpy()).mean(axis=0)
     flipped_mean = unit(embed(chosen[:, :, ::-1]).numpy()).mean(axis=0)
     means.append((plain_mean + flipped_mean) / 2)
   means = unit(np.array(means))
-  examples = method.new_examples(2)
-  features = unit(method.features(examples))
+  features = unit(steps.network.features(run.probe))
   distances = ((features[:, None] - means) ** 2).sum(axis=2)
-  logits = method.classifier(
-    examples.read(tf.range(len(examples), dtype=tf.int64))
-  )
   wanted = {
     "nearest mean of exemplars": distances.argmin(axis=1),
-    "network output": np.argmax(logits, axis=1),
+    "network output": run.logits[2].argmax(axis=1),
   }
   # iCaRL goes by the means, LUCIR by its logits; each says the other as well.
-  others = method.other_predictions(examples)
-  for name, predictions in others.items():
-    np.testing.assert_array_equal(predictions, wanted.pop(name))
+  for other, predict in steps.method.also.items():
+    scores = predict(steps.network, steps.memory, run.probe)
+    np.testing.assert_array_equal(scores.argmax(axis=1), wanted.pop(other))
   (main,) = wanted.values()
-  np.testing.assert_array_equal(method.predict(examples), main)
+  np.testing.assert_array_equal(run.scores[2].argmax(axis=1), main)
 
 
-def test_class_means_by_hand():
-  features = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 5.0]])
-  flipped = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 9.0]])
-  got = selection.class_means(features, flipped, np.array([0, 1, 1]))
-  # Class 0: (1, 0) and (0, 1). Class 1: (0, 1) and (.5, .5).
-  want = np.array([[0.5, 0.5], [0.25, 0.75]])
-  want /= np.linalg.norm(want, axis=1, keepdims=True)
-  np.testing.assert_allclose(got, want)
+def test_a_class_without_exemplars_is_never_named(taken, reopen):
+  run, steps = taken("icarl"), reopen("icarl", 2)
+  kept = steps.memory.exemplars.store.read()
+  for step, missing in ((3, 1), (4, 2)):  # In the middle; and the last one.
+    kept = kept.take(kept.labels != missing)
+    steps.memory._write(step, kept)
+    scores = steps.scores(run.probe)
+    assert scores.shape == (len(run.probe), 3) and np.isfinite(scores).all()
+    assert missing not in scores.argmax(axis=1)
 
 
 def cross_entropy(labels, logits):
@@ -188,44 +96,48 @@ def cross_entropy(labels, logits):
   return -np.log(shares[np.arange(len(labels)), labels]).mean()
 
 
+def softened(logits):
+  shares = np.exp(logits / 2)
+  return shares / shares.sum(axis=1, keepdims=True)
+
+
 def softened_cross_entropy(old, new):
-  p, q = (
-    np.exp(x / 2) / np.exp(x / 2).sum(1, keepdims=True) for x in (old, new)
-  )
-  return -(p * np.log(q)).sum(axis=1).mean()
+  return -(softened(old) * np.log(softened(new))).sum(axis=1).mean()
 
 
-def parts_of_the_loss(method, phase=1):
-  """Batch, old logits and features, new ones, and what the objective says."""
-  new = method._compiled(phase, steps=1, options={})
+def parts_of_the_loss(steps, task):
+  """The classifier of a step, a batch, and what the objective says of it."""
+  new = steps.new_classifier(task)
   for number, weight in enumerate(new.trainable_variables):
     # It begins as the old network, and would have nothing to distil.
     noise = tf.random.stateless_normal(weight.shape, [number, 0])
     weight.assign_add(0.05 * noise)
-  objective, names = method.objective(phase, new)
-  # All of a batch is of the classes that its method sees in this phase.
-  examples = method.examples(phase)
-  images = examples.read(tf.range(len(examples), dtype=tf.int64))
-  labels = np.asarray(examples.labels)
+  objective, names = steps.method.objective(steps.step(task), new)
+  # All that the method sees in this step.
+  examples = steps.memory.examples(task)
+  images, labels = pixels(examples), np.asarray(examples.labels)
   extra = ()
-  if method.config.method == "gfr":
+  if steps.config.method == "gfr":
     noise = tf.random.stateless_normal([len(labels), 4], [1, 2])
     extra = (noise, tf.constant(np.arange(len(labels)) % 2))
-  parts, logits = objective(images, tf.constant(labels), *extra)
+  parts, logits = objective(tf.constant(images), tf.constant(labels), *extra)
   assert set(parts) == set(names)
   parts = {name: float(value) for name, value in parts.items()}
   return new, images, labels, extra, parts, logits.numpy()
 
 
-@only("lwf", "icarl")
-def test_distilling_adds_old_logits_to_the_cross_entropy(finished, tmp_path):
-  method = after_base_phase(finished, tmp_path)
-  _, images, labels, _, parts, logits = parts_of_the_loss(method)
-  old = method.teacher(1)(images).numpy()
+@pytest.mark.parametrize("name", ["lwf", "icarl"])
+def test_distilling_adds_old_logits_to_the_cross_entropy(taken, reopen, name):
+  run, steps = taken(name), reopen(name, 1)
+  _, images, labels, _, parts, logits = parts_of_the_loss(steps, run.tasks[2])
+  old = steps.network.classifier(images).numpy()
   kept = softened_cross_entropy(old, logits[:, :2])
-  if method.config.method == "lwf":
+  if name == "lwf":
     # New classes among themselves, and three times the old ones.
-    want = cross_entropy(labels - 2, logits[:, 2:]), 3 * kept
+    assert set(labels) == {1, 2}
+    hidden = logits.copy()
+    hidden[labels == 2, :2] = -1e9
+    want = cross_entropy(labels, hidden), 3 * kept
   else:
     assert set(labels) == {0, 1, 2}
     want = cross_entropy(labels, logits), kept
@@ -233,24 +145,25 @@ def test_distilling_adds_old_logits_to_the_cross_entropy(finished, tmp_path):
   np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_icarl_with_the_paper_s_loss(tmp_path):
-  method = make("icarl", tmp_path, loss="sigmoid")
-  run(method, [0])
-  _, images, labels, _, parts, logits = parts_of_the_loss(method)
+def test_icarl_with_the_paper_s_loss(make, tmp_path):
+  tasks = make_tasks({0: 5, 1: 5}, {2: 5})
+  steps = make("icarl", tmp_path, loss="sigmoid")
+  steps.learn(tasks[0])
+  _, images, labels, _, parts, logits = parts_of_the_loss(steps, tasks[1])
   targets = np.eye(3)[labels]
-  targets[:, :2] = 1 / (1 + np.exp(-method.teacher(1)(images).numpy()))
+  old = steps.network.classifier(images).numpy()
+  targets[:, :2] = 1 / (1 + np.exp(-old))
   p = 1 / (1 + np.exp(-logits))
   want = -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean()
   assert parts == {"cross_entropy": pytest.approx(want, rel=1e-4)}
 
 
-@only("lucir")
-def test_lucir_weighs_its_three_parts(finished, tmp_path):
-  method = after_base_phase(finished, tmp_path)
-  new, images, labels, _, parts, logits = parts_of_the_loss(method)
+def test_lucir_weighs_its_three_parts(taken, reopen):
+  run, steps = taken("lucir"), reopen("lucir", 1)
+  new, images, labels, _, parts, logits = parts_of_the_loss(steps, run.tasks[2])
   student = new.up_to("features", "cosines")
   features, cosines = (x.numpy() for x in student(images, training=True))
-  old = method.teacher(1).embed(images).numpy()
+  old = steps.network.classifier.embed(images).numpy()
   norms = np.linalg.norm(features, axis=1) * np.linalg.norm(old, axis=1)
   away = 1 - (features * old).sum(axis=1) / norms
   rows = np.flatnonzero(labels < 2)
@@ -265,15 +178,11 @@ def test_lucir_weighs_its_three_parts(finished, tmp_path):
   assert parts == pytest.approx(want, rel=1e-3, abs=1e-5)
 
 
-@only("mnemonics")
-def test_mnemonics_adds_the_released_distillation(finished, tmp_path):
-  method = after_base_phase(finished, tmp_path)
-  _, images, labels, _, parts, logits = parts_of_the_loss(method)
-  old = method.teacher(1)(images).numpy()
-  p, q = (
-    np.exp(x / 2) / np.exp(x / 2).sum(1, keepdims=True)
-    for x in (old, logits[:, :2])
-  )
+def test_mnemonics_adds_the_released_distillation(taken, reopen):
+  run, steps = taken("mnemonics"), reopen("mnemonics", 1)
+  _, images, labels, _, parts, logits = parts_of_the_loss(steps, run.tasks[2])
+  p = softened(steps.network.classifier(images).numpy())
+  q = softened(logits[:, :2])
   want = {
     "cross_entropy": cross_entropy(labels, logits),
     "distillation": (p * np.log(p / q)).mean() * 2**2 * 0.25 * 2,
@@ -281,17 +190,17 @@ def test_mnemonics_adds_the_released_distillation(finished, tmp_path):
   assert parts == pytest.approx(want, rel=1e-3, abs=1e-5)
 
 
-@only("gfr")
-def test_gfr_weighs_old_and_new_by_classes(finished, tmp_path):
-  method = after_base_phase(finished, tmp_path)
-  new, images, labels, extra, parts, logits = parts_of_the_loss(method)
+def test_gfr_weighs_old_and_new_by_classes(taken, reopen):
+  run, steps = taken("gfr"), reopen("gfr", 1)
+  new, images, labels, extra, parts, logits = parts_of_the_loss(
+    steps, run.tasks[2]
+  )
   features = new.embed(images).numpy()
-  old = method.teacher(1).embed(images).numpy()
-  generator = method._build_generator()
-  method._generators.read(0, generator)
-  one_hot = np.eye(CLASSES, dtype=np.float32)[extra[1].numpy()]
+  old = steps.network.classifier.embed(images).numpy()
+  generator = steps.memory.network("generator")
+  one_hot = np.eye(2, dtype=np.float32)[extra[1].numpy()]
   replayed = new.get_layer("logits")(generator([extra[0], one_hot])).numpy()
-  # Two base classes and one new one: the old count twice.
+  # Two old classes and one new one: the old count twice.
   want = {
     "feature_distance": 2 * np.sqrt(((features - old) ** 2).sum()),
     "cross_entropy": cross_entropy(labels, logits) / 3,
@@ -300,35 +209,38 @@ def test_gfr_weighs_old_and_new_by_classes(finished, tmp_path):
   assert parts == pytest.approx(want, rel=1e-3, abs=1e-5)
 
 
-@only("lucir")
-def test_lucir_imprints_new_classes(finished, tmp_path):
-  method = after_base_phase(finished, tmp_path)
-  new = method._compiled(1, steps=1, options={})
-  examples = method.new_examples(1)
-  features = method.features(examples)
+def test_lucir_imprints_new_classes(taken, reopen):
+  run, steps = taken("lucir"), reopen("lucir", 1)
+  task = run.tasks[2]
+  weights = steps.new_classifier(task).get_layer("cosines").class_weights
+  fresh = take(task.new, np.flatnonzero(task.new.labels == 2))
+  features = steps.network.features(fresh)
   features /= np.linalg.norm(features, axis=1, keepdims=True)
-  weights = new.get_layer("cosines").class_weights.numpy()
   direction = features.mean(axis=0)
   direction /= np.linalg.norm(direction)
   norm = np.linalg.norm(weights[:, :2], axis=0).mean()
   np.testing.assert_allclose(weights[:, 2], norm * direction, atol=1e-5)
 
 
-@only("lucir")
-def test_lucir_leaves_old_class_weights_alone(finished, tmp_path):
-  new = finished[0].classifier.get_layer("cosines")
-  old = after_base_phase(finished, tmp_path).classifier.get_layer("cosines")
-  np.testing.assert_array_equal(new.class_weights[:, :2], old.class_weights)
+def test_lucir_leaves_old_class_weights_alone(taken, reopen):
+  """In the step without new classes as well as in the one with some."""
+
+  def weights(steps):
+    layer = steps.network.classifier.get_layer("cosines")
+    return layer.class_weights.numpy()
+
+  first = weights(reopen("lucir", 0))
+  np.testing.assert_array_equal(weights(reopen("lucir", 1)), first)
+  last = weights(taken("lucir").steps)
+  assert last.shape[1] == 3
+  np.testing.assert_array_equal(last[:, :2], first)
 
 
-@only("mnemonics")
-def test_mnemonics_freezes_filters_and_learns_scales(finished, tmp_path):
-  method = finished[0]
-  base = after_base_phase(finished, tmp_path)
+def test_mnemonics_freezes_filters_and_learns_scales(taken, reopen):
+  base = reopen("mnemonics").network.classifier
+  last = taken("mnemonics").steps.network.classifier
   scales = []
-  for old, new in zip(
-    base.classifier.layers, method.classifier.layers, strict=True
-  ):
+  for old, new in zip(base.layers, last.layers, strict=True):
     if hasattr(old, "shift"):
       np.testing.assert_array_equal(old.kernel, new.kernel)
       np.testing.assert_array_equal(old.scale, np.ones(old.scale.shape))
@@ -337,67 +249,85 @@ def test_mnemonics_freezes_filters_and_learns_scales(finished, tmp_path):
   assert min(scales) > 0
 
 
-@only("mnemonics")
-def test_mnemonics_keeps_learned_pixels(finished, tmp_path):
-  method = after_base_phase(finished, tmp_path)
-  kept, labels = method._store.read(0)
-  method.section.pixel_rate = 1e-12  # leaves herded images as they are
-  method.remember(0)
-  herded, same_labels = method._store.read(0)
+def test_mnemonics_keeps_learned_pixels_of_new_classes(
+  taken, reopen, make, tmp_path
+):
+  run, steps = taken("mnemonics"), reopen("mnemonics")
+  kept, labels = steps.memory.exemplars.read()
+  # A rate of nothing leaves herded images as they are.
+  plain_steps = make("mnemonics", tmp_path / "plain", pixel_rate=1e-12)
+  plain_steps.keep(run.tasks[0], steps.network)
+  herded, same_labels = plain_steps.memory.exemplars.read()
   np.testing.assert_array_equal(labels, same_labels)
   assert (kept != herded).mean() > 0.01
+  raw = {image.tobytes() for image in pixels(run.tasks[0].new)}
+  assert all(image.tobytes() in raw for image in herded)
+  # Those of old classes stay as they were learned.
+  now, now_labels = run.steps.memory.exemplars.read()
+  for label in (0, 1):
+    np.testing.assert_array_equal(
+      now[now_labels == label], kept[labels == label]
+    )
 
 
-@only("gfr", "mnemonics")
-def test_frozen_batch_norm_can_be_differentiated_on_gpus(finished):
+@pytest.mark.parametrize("name", ["gfr", "mnemonics"])
+def test_frozen_batch_norm_can_be_differentiated_on_gpus(taken, name):
   """The fused form cannot, where ops must be deterministic."""
-  method, *_ = finished
   layers = [
     layer
-    for layer in method.classifier.layers
+    for layer in taken(name).steps.network.classifier.layers
     if isinstance(layer, tf.keras.layers.BatchNormalization)
   ]
   assert layers and not any(layer.fused for layer in layers)
 
 
-@only("gfr")
-def test_gfr_killed_between_critic_and_generator_is_taken_up(
-  finished, tmp_path
-):
-  _, outputs, ledgers, folder = finished
-  shutil.copytree(folder / "after-1", tmp_path / "w")
-  memory = tmp_path / "w/memory"
-  (memory / "generator-001.npz").unlink()
-  shutil.copy(folder / "after-0/memory/generator-000.npz", memory)
-  again = make("gfr", tmp_path / "w")
-  again.restore(0)
-  run(again, [1])
-  np.testing.assert_array_equal(again.classifier(all_images(again)), outputs[1])
-  assert on_disk(again) == ledgers[1][1]
-
-
-@only("gfr")
-def test_gfr_freezes_batch_statistics_after_the_base_phase(finished, tmp_path):
-  method = finished[0]
-  base = after_base_phase(finished, tmp_path)
+def test_gfr_freezes_batch_statistics_after_the_first_step(taken, reopen):
+  base = reopen("gfr").network.classifier
+  last = taken("gfr").steps.network.classifier
 
   def statistics(network):
     return [w.numpy() for w in network.weights if "moving" in w.name]
 
-  pairs = zip(
-    statistics(base.classifier), statistics(method.classifier), strict=True
-  )
-  for old, new in pairs:
+  for old, new in zip(statistics(base), statistics(last), strict=True):
     np.testing.assert_array_equal(old, new)
-  # It has learned all the same, and there is no generator of the last phase.
-  assert np.any(
-    base.classifier.trainable_weights[0] != method.classifier.weights[0]
+  # It has learned all the same.
+  assert np.any(base.trainable_weights[0] != last.trainable_weights[0])
+
+
+def test_gfr_grows_its_generator_with_the_classes(taken, reopen):
+  run = taken("gfr")
+  for step, classes in enumerate((2, 2, 3)):
+    memory = reopen("gfr", step).memory
+    for name in ("generator", "critic"):
+      assert memory.network(name).input_shape[1][-1] == classes
+    names = set(files_in(memory.folder.path))
+    assert names == {
+      f"generator-{step:03d}.npz",
+      f"critic-{step:03d}.npz",
+      f"manifest-{step:03d}.json",
+    }
+    sizes = [path.stat().st_size for path in memory.folder.path.glob("*.npz")]
+    assert run.ledgers[step].other_models == sum(sizes)
+
+
+def test_gfr_goes_on_from_the_last_generator(taken, reopen):
+  """Before it learns, it says of old classes what the last one did."""
+  run, steps = taken("gfr"), reopen("gfr", 1)
+  old = steps.memory.network("generator")
+  gan = steps.memory._build_gan(run.tasks[2], steps.network, rounds=1)
+  noise = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+  labels = np.arange(6) % 2
+  np.testing.assert_allclose(
+    gan.generator([noise, np.eye(3, dtype=np.float32)[labels]]),
+    old([noise, np.eye(2, dtype=np.float32)[labels]]),
+    atol=1e-6,
   )
-  names = {p.name for p in (method.workdir / "memory").iterdir()}
-  assert names == {"network-002.npz", "generator-001.npz", "critic-001.npz"}
 
 
-def test_parameters_are_counted_in_the_plain_network(finished):
-  method, outputs, _, _ = finished
-  network = plain(method.classifier)
-  np.testing.assert_allclose(network(all_images(method)), outputs[2], atol=1e-4)
+@for_all
+def test_the_plain_network_says_the_same(taken, name):
+  run = taken(name)
+  network = plain(run.steps.network.classifier)
+  np.testing.assert_allclose(
+    network(pixels(run.probe)), run.logits[2], atol=1e-4
+  )

@@ -1,182 +1,253 @@
-"""What each method learns from, starts from and keeps."""
+"""What each method learns from, starts from and keeps, step after step."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_config import tiny_config
+from tiny_step import (
+  assert_ledger_matches,
+  bytes_in,
+  files_in,
+  make_tasks,
+  pixels,
+)
 
 from ibdrr_tf.classifiers import classifier as classifiers
-from ibdrr_tf.data.scenario import make_scenario
-from ibdrr_tf.data.source import Source, in_memory
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.methods import METHODS
+from ibdrr_tf.methods import (
+  METHODS,
+  Method,
+  check_method,
+  method,
+  method_named,
+  register_method,
+)
+from ibdrr_tf.replay.exemplar_memory import ExemplarMemory
+from ibdrr_tf.replay.image_memory import ImageMemory
+from ibdrr_tf.replay.memory import NoMemory
 
-CLASSES, PER_CLASS = 6, 12
+KEPT = 3
+ALL = sorted(METHODS)
+WITH_EXEMPLARS = ("icarl", "lucir", "mnemonics", "raw_replay")
+WITH_CODES = ("drr", "ib_drr", "ib_drr_star")
+WITH_FILES = ("jpeg_replay", "upper_bound", "webp_replay")
 
 
-def tiny_source():
-  """Classes of one red each, with noise; pixel [0, 0, 1] tells images apart."""
-  labels = np.repeat(np.arange(CLASSES), PER_CLASS)
-  images = np.zeros((len(labels), 8, 8, 3), np.uint8)
-  images[..., 0] = (labels * 40)[:, None, None]
-  images[:, 0, 0, 1] = np.arange(len(labels))
-  noise = np.random.default_rng(0).integers(0, 256, images.shape[:3])
-  images[..., 2] = noise
-  split = in_memory(images, labels)
-  names = tuple(f"class {number}" for number in range(CLASSES))
-  return Source("tiny", names, split, split)
+def test_there_are_thirteen():
+  assert len(ALL) == 13
 
 
-@pytest.fixture
-def make(tmp_path):
-  def make_method(name, **memory):
-    config = tiny_config(name, 3)
-    config.memory.update(memory)
-    scenario = make_scenario(
-      (5, 4, 3, 2, 1, 0), classes=0, base_classes=2, phases=2
+@pytest.mark.parametrize("name", ALL)
+def test_new_classes_and_more_images_of_known_ones(taken, name):
+  run = taken(name)
+  for task, logits, scores in zip(
+    run.tasks, run.logits, run.scores, strict=True
+  ):
+    assert logits.shape == scores.shape == (len(run.probe), task.classes)
+    assert np.isfinite(logits).all()
+    np.testing.assert_allclose(scores.sum(axis=1), 1, atol=1e-5)
+  assert [task.classes for task in run.tasks] == [2, 2, 3]
+  assert run.steps.network.classes == 3
+  # The network of each step is another one.
+  assert not np.allclose(run.logits[0], run.logits[1])
+  assert not np.allclose(run.logits[1], run.logits[2][:, :2])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_kept_after_each_step(taken, make, name):
+  run = taken(name)
+  for step, images in enumerate(kept_images(name)):
+    memory = make(name, run.folder / f"after-{step}", step).memory
+    assert memory.step == step
+    assert run.ledgers[step].images == memory.stored_bytes()["images"] == images
+    exemplars = getattr(
+      memory, "exemplars", getattr(memory, "_exemplars", None)
     )
-    return METHODS[name](
-      config, scenario, tiny_source(), tmp_path, tf.distribute.get_strategy()
-    )
-
-  return make_method
-
-
-def learn(method, phases):
-  for phase in range(phases):
-    method.learn(phase)
-    method.remember(phase)
+    if name in (*WITH_EXEMPLARS, "ib_drr"):
+      counts = np.bincount(exemplars.labels())
+      assert counts.tolist() == [KEPT] * (2 if step < 2 else 3)
+    tests = memory.held_out()
+    if name in ("finetune", "gfr", "lwf"):
+      assert tests is None
+    else:
+      seen = [0, 1] + [0] * (step > 0) + [1, 2] * (step > 1)
+      assert sorted(tests.labels) == sorted(seen)
 
 
-def first_kernel(method):
-  return method.classifier.trainable_weights[0].numpy().ravel()
+def kept_images(name):
+  """Number of remembered images after each step, those that test included."""
+  if name in WITH_EXEMPLARS:
+    return [2 * KEPT + 2, 2 * KEPT + 3, 3 * KEPT + 5]
+  if name in WITH_CODES + WITH_FILES:
+    return [12 + 2, 16 + 3, 25 + 5]
+  return [0, 0, 0]
 
 
-def test_upper_bound_sees_everything_from_scratch(make):
-  method = make("upper_bound")
-  assert np.bincount(method.examples(2).labels).tolist() == [PER_CLASS] * 6
-  learn(method, 1)
-  first = first_kernel(method)
-  method.learn(1)
+@pytest.mark.parametrize("name", ALL)
+def test_a_class_is_forgotten_and_learning_goes_on(taken, reopen, name):
+  """Memory and head lose the class; the step after sees the others."""
+  run, steps = taken(name), reopen(name, 2)
+  steps.forget(3, 0)
+  assert_ledger_matches(steps)
+  logits = steps.network.classifier(pixels(run.probe)).numpy()
+  np.testing.assert_allclose(logits, run.logits[2][:, 1:], atol=1e-4)
+  if steps.memory.held_out() is not None:
+    assert set(steps.memory.held_out().labels) == {0, 1}
+  examples = steps.memory.examples(run.later)
+  old = np.asarray(examples.labels)[: len(examples) - len(run.later.new)]
+  if name in WITH_EXEMPLARS:
+    assert np.bincount(old).tolist() == [KEPT] * 2
+  elif name in WITH_CODES + WITH_FILES:
+    assert np.bincount(old).tolist() == [9, 6]
+  else:
+    assert len(old) == 0
+  if name in ("drr", "ib_drr_star", "jpeg_replay", "raw_replay", "upper_bound"):
+    return  # They would learn as another method does that is tested.
+  steps.learn(run.later)
+  assert steps.network.classes == 3
+  assert_ledger_matches(steps)
+  scores = steps.scores(run.probe)
+  assert scores.shape == (len(run.probe), 3) and np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize(
+  "name", ["finetune", "raw_replay", "upper_bound", "webp_replay", "ib_drr"]
+)
+def test_a_new_process_goes_on_to_the_same_result(taken, reopen, name):
+  """The baselines' own tests have the others."""
+  run, steps = taken(name), reopen(name)
+  images = pixels(run.probe)
+  np.testing.assert_array_equal(steps.network.classifier(images), run.logits[0])
+  network = steps.learn(run.tasks[1])
+  np.testing.assert_array_equal(network.classifier(images), run.logits[1])
+  assert files_in(steps.folder / "memory") == files_in(
+    run.folder / "after-1" / "memory"
+  )
+
+
+def test_upper_bound_sees_everything_from_scratch(taken, reopen):
+  run, steps = taken("upper_bound"), reopen("upper_bound", 1)
+  examples = steps.memory.examples(run.tasks[2])
+  assert np.bincount(examples.labels).tolist() == [10, 9, 6]
+  assert run.ledgers[2].raw_exemplars == 30 * 16 * 16 * 3
+  first, last = (
+    network.classifier.trainable_weights[0].numpy().ravel()
+    for network in (steps.network, run.steps.network)
+  )
   # Another draw of weights, not the old ones trained further.
-  assert abs(np.corrcoef(first, first_kernel(method))[0, 1]) < 0.6
-  assert method.stored_bytes(1) == {
-    "raw_exemplars": 4 * PER_CLASS * 8 * 8 * 3,
-    "images": 4 * PER_CLASS,
-  }
+  assert abs(np.corrcoef(first, last)[0, 1]) < 0.6
 
 
-def test_the_graph_of_a_step_is_built_once(make):
+@pytest.mark.parametrize("name", ["raw_replay", "webp_replay", "icarl"])
+def test_the_graph_of_a_step_is_built_once(make, tmp_path, monkeypatch, name):
   built = []
 
-  class Counted(classifiers.Classifier):
-    def train_step(self, data):
-      built.append(1)
-      return super().train_step(data)
+  def counted(kind):
+    class Counted(kind):
+      def train_step(self, data):
+        built.append(1)
+        return super().train_step(data)
 
-  method = make("upper_bound")
-  method.classifier_class = Counted
-  method.learn(0)
+    return Counted
+
+  if name == "webp_replay":
+    kind = counted(method.ReplayClassifier)
+    monkeypatch.setattr(method, "ReplayClassifier", kind)
+  else:
+    kind = counted(classifiers.Classifier)
+    monkeypatch.setattr(classifiers, "Classifier", kind)
+  network = make(name, tmp_path).train(make_tasks({0: 5, 1: 5})[0])
+  assert type(network.classifier) is kind
   assert len(built) == 1
 
 
-def test_finetune_sees_new_classes_only_and_keeps_nothing(make):
-  method = make("finetune")
-  assert set(method.examples(1).labels) == {2, 3}
-  assert method.stored_bytes(1) == {"images": 0}
+def test_finetune_sees_new_images_only_and_keeps_nothing(taken, reopen):
+  run, steps = taken("finetune"), reopen("finetune")
+  assert steps.memory.examples(run.tasks[1]) is run.tasks[1].new
+  ledger = run.ledgers[2]
+  assert ledger.total == ledger.index < 200
 
 
-def test_finetune_starts_from_the_last_weights(make):
-  method = make("finetune")
-  learn(method, 1)
-  old = method.classifier
-  new = method._compiled(1, steps=1, options={})
-  assert old.classes == 2 and new.classes == 4
-  images = method.new_examples(0).read(tf.range(5, dtype=tf.int64))
-  np.testing.assert_allclose(new(images)[:, :2], old(images), atol=1e-5)
-
-
-@pytest.mark.parametrize("selection", ["random", "herding"])
-def test_raw_replay_adds_exemplars_of_every_old_class(make, selection):
-  method = make("raw_replay", selection=selection)
-  learn(method, 2)
-  examples = method.examples(2)
-  assert np.bincount(examples.labels).tolist() == [3, 3, 3, 3, 12, 12]
-  images = examples.read(tf.range(len(examples), dtype=tf.int64)).numpy()
-  # Label l is source class 5 - l: the colour says whose image it is,
-  np.testing.assert_array_equal(
-    images[:, 4, 4, 0], (5 - examples.labels.astype(int)) * 40
+@pytest.mark.parametrize("name", ["finetune", "raw_replay"])
+def test_some_methods_start_from_the_last_weights(taken, reopen, name):
+  run, steps = taken(name), reopen(name, 1)
+  new = steps.new_classifier(run.tasks[2])
+  assert new.classes == 3
+  np.testing.assert_allclose(
+    new(pixels(run.probe))[:, :2], run.logits[1], atol=1e-5
   )
-  # and no exemplar is taken twice.
-  assert len(set(images[:, 0, 0, 1])) == len(examples)
-  stored = method.stored_bytes(1)
-  files = (method.workdir / "memory").iterdir()
-  assert stored["images"] == 12
-  assert stored["raw_exemplars"] == sum(f.stat().st_size for f in files)
 
 
-def test_herded_exemplars_are_those_of_the_current_network(make):
-  method = make("raw_replay", selection="herding")
-  learn(method, 1)
-  new = method.new_examples(0)
-  features = method.features(new)[new.labels == 0].astype(np.float64)
+def test_herded_exemplars_are_those_of_the_current_network(make, tmp_path):
+  steps = make("raw_replay", tmp_path, memory={"selection": "herding"})
+  (task,) = make_tasks({0: 9, 1: 9})
+  network = steps.learn(task)
+  members = np.flatnonzero(task.new.labels == 0)
+  features = network.features(task.new)[members].astype(np.float64)
   unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-  members = np.flatnonzero(new.labels == 0)
   closeness = unit @ unit.mean(axis=0)
-  images, labels = method._store.read(0)
-  kept = images[labels == 0][0, 0, 0, 1]
-  place = (
-    new.read(tf.constant(members)).numpy()[:, 0, 0, 1].tolist().index(kept)
-  )
+  images, _ = steps.memory.exemplars.read()
+  same = (pixels(task.new)[members] == images[0]).all(axis=(1, 2, 3))
+  (place,) = np.flatnonzero(same)
   # Images that are equally close but for rounding are equally good.
   assert closeness[place] > closeness.max() - 1e-6
   assert closeness.min() < closeness.max() - 1e-4
 
 
-def test_predictions_follow_the_order_of_the_examples(make):
-  method = make("upper_bound")
-  learn(method, 1)
-  examples = method.new_examples(0)
-  logits = method.classifier(
-    examples.read(tf.range(len(examples), dtype=tf.int64))
-  )
-  np.testing.assert_array_equal(
-    method.predict(examples), np.argmax(logits, axis=1)
+def test_predictions_follow_the_order_of_the_examples(taken):
+  run = taken("upper_bound")
+  np.testing.assert_allclose(
+    run.scores[2], tf.nn.softmax(run.logits[2]), atol=1e-6
   )
 
 
-def bytes_on_disk(method):
-  return sum(p.stat().st_size for p in (method.workdir / "memory").iterdir())
+def test_methods_say_what_their_memory_needs():
+  assert {name for name in ALL if METHODS[name].uses_codec} == set(WITH_CODES)
+  raw = {name: METHODS[name].raw_images for name in ALL}
+  assert raw["webp_replay"] == raw["jpeg_replay"]
+  assert raw["webp_replay"] == ("none", "star", "exemplars")
+  assert raw["ib_drr"] == ("none", "exemplars")
+  assert raw["ib_drr_star"] == ("none", "star")
+  assert raw["icarl"] == raw["finetune"] == ("none",)
+  has_budget = {name for name in ALL if METHODS[name].has_budget}
+  assert set(ALL) - has_budget == {"finetune", "gfr", "lwf", "upper_bound"}
 
 
-@pytest.mark.parametrize("selection", ["random", "herding"])
-def test_raw_replay_keeps_what_fits_a_budget(make, selection):
-  by_number = make("raw_replay", exemplars_per_class=4, selection="random")
-  run_untrained(by_number)
-  budget = bytes_on_disk(by_number)
-  method = make("raw_replay", total_bytes=budget, selection=selection)
-  run_untrained(method)
-  assert bytes_on_disk(method) <= budget
-  counts = np.bincount(method._store.read(2)[1])
-  assert len(set(counts)) == 1
-  # Which images herding takes is not known before, so it may take fewer.
-  assert counts[0] == 4 if selection == "random" else 1 <= counts[0] <= 4
+def test_options_that_do_not_suit_a_method_are_refused():
+  config = tiny_config("icarl", KEPT)
+  assert check_method(config) is METHODS["icarl"]
+  config.memory.information_back = "star"
+  with pytest.raises(UserError, match=r"star is not for --method=icarl.*webp"):
+    check_method(config)
+  config = tiny_config("gfr", KEPT)
+  config.memory.total_bytes = 10**6
+  with pytest.raises(UserError, match="total_bytes is not for --method=gfr"):
+    check_method(config)
+  with pytest.raises(UserError, match="no method 'drrr': choose from drr, "):
+    method_named("drrr")
 
 
-def test_a_budget_for_more_than_all_images_keeps_them_all(make):
-  method = make("raw_replay", total_bytes=10**9)
-  run_untrained(method)
-  counts = np.bincount(method._store.read(2)[1])
-  assert counts.tolist() == [PER_CLASS] * CLASSES
+def test_methods_of_one_s_own_are_registered(monkeypatch, make, tmp_path):
+  monkeypatch.setattr(method, "METHODS", METHODS.copy())
+  with pytest.raises(UserError, match="'mine' is a dict: give a Method"):
+    register_method("mine")({})
+  mine = register_method("mine")(Method(memory=NoMemory))
+  assert method_named("mine") is mine
+  assert "mine" not in METHODS
 
 
-def test_a_budget_for_less_than_an_image_is_refused_at_once(make):
-  with pytest.raises(UserError, match="total_bytes=9 is too small"):
-    make("raw_replay", total_bytes=9)
+def test_rows_name_their_memory():
+  for name in ALL:
+    kind = getattr(METHODS[name].memory, "func", METHODS[name].memory)
+    if name in WITH_EXEMPLARS:
+      assert kind is ExemplarMemory
+    if name in WITH_FILES:
+      assert kind is ImageMemory
 
 
-def run_untrained(method):
-  """Remembers all phases; what is kept does not depend on training."""
-  for phase in method.scenario.phases:
-    method.classifier = method._compiled(phase, steps=1, options={})
-    method.remember(phase)
+@pytest.mark.parametrize("name", ALL)
+def test_the_ledger_has_every_byte_of_a_finished_state(taken, name):
+  run = taken(name)
+  for step, ledger in enumerate(run.ledgers):
+    folder = run.folder / f"after-{step}"
+    assert ledger.total == bytes_in(folder / "memory", folder / "codec")

@@ -36,12 +36,21 @@ def test_herding_ignores_the_norm_and_never_repeats():
   assert picked.tolist() == selection.herd(scaled, 100).tolist()
 
 
-def test_random_choice_depends_on_the_seed_alone():
-  choices = [
-    tuple(selection.pick_random(500, 20, (seed, label)))
+def test_random_order_depends_on_the_seed_alone():
+  orders = [
+    tuple(selection.random_order(500, (seed, label)))
     for seed, label in itertools.product(range(3), range(3))
   ]
-  assert len(set(choices)) == 9
-  assert choices[0] == tuple(selection.pick_random(500, 20, (0, 0)))
-  assert all(len(set(c)) == 20 and max(c) < 500 for c in choices)
-  assert selection.pick_random(3, 20, (0,)).tolist() == [0, 1, 2]
+  assert len(set(orders)) == 9
+  assert orders[0] == tuple(selection.random_order(500, (0, 0)))
+  assert all(sorted(order) == list(range(500)) for order in orders)
+
+
+def test_class_means_by_hand():
+  features = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 5.0]])
+  flipped = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 9.0]])
+  got = selection.class_means(features, flipped, np.array([0, 2, 2]))
+  # Class 0: (1, 0) and (0, 1). Class 2: (0, 1) and (.5, .5). None of class 1.
+  want = np.array([[0.5, 0.5], [np.nan, np.nan], [0.25, 0.75]])
+  want /= np.linalg.norm(want, axis=1, keepdims=True)
+  np.testing.assert_allclose(got, want)

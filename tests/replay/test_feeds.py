@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 from tiny_codec import small_vqvae
 
-from ibdrr_tf.data import source, stream
-from ibdrr_tf.replay import pipeline
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import in_memory, take
+from ibdrr_tf.replay import feeds
 from ibdrr_tf.replay.codec import encode_examples
 
 COUNT, SIZE, PADDING = 11, (16, 16), 2
@@ -22,8 +23,7 @@ def vqvae():
 def raw():
   generator = np.random.default_rng(0)
   images = generator.integers(0, 256, (COUNT, *SIZE, 3)).astype(np.uint8)
-  split = source.in_memory(images, np.arange(COUNT, dtype=np.int32))
-  return images, stream.Examples(split.labels, split.read)
+  return images, in_memory(images, np.arange(COUNT))
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,11 @@ def crop(image, drawn):
   return cut[:, ::-1] if flip else cut
 
 
-@pytest.mark.parametrize("cache", pipeline.CACHES)
+@pytest.mark.parametrize("cache", feeds.CACHES)
 def test_images_are_reconstructions_under_their_augmentation(
   vqvae, raw, codes, cache
 ):
-  examples = pipeline.ReplayedExamples(codes, vqvae, SIZE, cache=cache)
+  examples = feeds.CodeFeed(codes, vqvae, SIZE, cache=cache)
   join = one_epoch(examples, epoch=3)
   images = join(lambda prepared, _: prepared.images)
   drawn = join(lambda _, inputs: inputs["drawn"])
@@ -78,8 +78,8 @@ def test_images_are_reconstructions_under_their_augmentation(
 def test_twins_get_the_same_augmentation(vqvae, raw, codes):
   number = np.full(COUNT, -1)
   number[[2, 5, 9]] = 0, 2, 1
-  twins = pipeline.Twins(stream.take(raw[1], np.array([2, 9, 5])), number)
-  examples = pipeline.ReplayedExamples(codes, vqvae, SIZE, twins=twins)
+  twins = feeds.Twins(take(raw[1], np.array([2, 9, 5])), number)
+  examples = feeds.CodeFeed(codes, vqvae, SIZE, twins=twins)
   join = one_epoch(examples)
   has_raw = join(lambda prepared, _: prepared.has_raw)
   assert np.flatnonzero(has_raw).tolist() == [2, 5, 9]
@@ -92,12 +92,10 @@ def test_twins_get_the_same_augmentation(vqvae, raw, codes):
 
 def test_a_share_of_twins_takes_the_place_of_reconstructions(vqvae, raw, codes):
   number = np.where(np.arange(COUNT) < 8, np.arange(COUNT), -1)
-  twins = pipeline.Twins(raw[1], number)
+  twins = feeds.Twins(raw[1], number)
 
   def replaced(share):
-    examples = pipeline.ReplayedExamples(
-      codes, vqvae, SIZE, twins=twins, raw_share=share
-    )
+    examples = feeds.CodeFeed(codes, vqvae, SIZE, twins=twins, raw_share=share)
     join = one_epoch(examples)
     images = join(lambda prepared, _: prepared.images)
     raw_images = join(lambda prepared, _: prepared.raw)
@@ -116,10 +114,10 @@ def test_images_decoded_before_take_the_way_of_codes(vqvae, raw, codes):
   """Against NumPy, and against the batches of codes with the same twins."""
   whole = vqvae.decode(*vqvae.encode(raw[0])).numpy()
   options = {
-    "twins": pipeline.Twins(raw[1], np.where(np.arange(COUNT) < 8, 1, -1)),
+    "twins": feeds.Twins(raw[1], np.where(np.arange(COUNT) < 8, 1, -1)),
     "raw_share": 0.5,
   }
-  images = pipeline.ReplayedImages(whole, codes.labels)
+  images = feeds.ImageFeed(whole, codes.labels)
   join = one_epoch(images)
   seen = join(lambda prepared, _: prepared.images)
   drawn = join(lambda _, inputs: inputs["drawn"])
@@ -127,10 +125,10 @@ def test_images_decoded_before_take_the_way_of_codes(vqvae, raw, codes):
     np.testing.assert_array_equal(
       seen[number], crop(whole[number], drawn[number])
     )
-  images = pipeline.ReplayedImages(whole, codes.labels, **options)
-  coded = pipeline.ReplayedExamples(codes, vqvae, SIZE, **options)
+  images = feeds.ImageFeed(whole, codes.labels, **options)
+  coded = feeds.CodeFeed(codes, vqvae, SIZE, **options)
   joins = one_epoch(images), one_epoch(coded)
-  for field in pipeline.Prepared._fields:
+  for field in feeds.Prepared._fields:
     got, want = (
       join(lambda prepared, _, f=field: getattr(prepared, f)) for join in joins
     )
@@ -138,7 +136,7 @@ def test_images_decoded_before_take_the_way_of_codes(vqvae, raw, codes):
 
 
 def test_epochs_differ_and_repeat(vqvae, codes):
-  examples = pipeline.ReplayedExamples(codes, vqvae, SIZE, cache="codes")
+  examples = feeds.CodeFeed(codes, vqvae, SIZE, cache="codes")
 
   def order(epoch):
     batches = examples.training_batches(

@@ -16,24 +16,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import augment, stream
-from ibdrr_tf.replay.memory import Codes
+from ibdrr_tf.data.examples import Examples
+from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay.codec import decode_codes, decode_images
+from ibdrr_tf.replay.codes import Codes
 
 __all__ = [
   "CACHES",
+  "CodeFeed",
+  "Feed",
+  "ImageFeed",
   "Prepared",
-  "Replayed",
-  "ReplayedExamples",
-  "ReplayedImages",
   "Twins",
-  "decode_codes",
 ]
 
 CACHES = ("codes", "images")
-_BATCH = 250
 
 
 class Prepared(NamedTuple):
@@ -60,14 +60,14 @@ class Twins:
     number: int64 [n], for each example its twin's number, or -1.
   """
 
-  raw: stream.Examples
+  raw: Examples
   number: np.ndarray
 
 
-class Replayed(abc.ABC):
+class Feed(abc.ABC):
   """Examples that are remembered with some loss.
 
-  It gives batches as `stream.Examples` does, but images may still be codes in
+  It gives batches as `Examples` does, but images may still be codes in
   them: `prepare` is to be called in the training step.
 
   Args:
@@ -93,6 +93,11 @@ class Replayed(abc.ABC):
   def __len__(self) -> int:
     return len(self.labels)
 
+  @property
+  def failure(self) -> UserError | None:
+    """Why batches could not be read: TensorFlow's error has lost its type."""
+    return None
+
   def steps(self, batch_size: int, replicas: int = 1) -> int:
     """Number of batches in an epoch; see `stream.batch_stops`."""
     return len(stream.batch_stops(len(self), batch_size, replicas))
@@ -106,7 +111,7 @@ class Replayed(abc.ABC):
     padding: int,
     share: stream.Share = stream.WHOLE,
   ) -> tf.data.Dataset:
-    """Batches for `prepare`; the arguments are those of `stream.Examples`.
+    """Batches for `prepare`; the arguments are those of `Examples`.
 
     Returns:
       A data set of (a dictionary of tensors [b, …], labels int32 [b]).
@@ -115,13 +120,6 @@ class Replayed(abc.ABC):
     with tf.device("/CPU:0"):
       stored = {k: tf.constant(v) for k, v in self._stored().items()}
       labels = tf.constant(self.labels)
-
-    def draw(key: tf.Tensor) -> tf.Tensor:
-      """A crop and a flip, and whether to take the twin: int32 [n, 4]."""
-      crops = augment.draw_crops(count, padding, key)
-      key = tf.random.experimental.stateless_fold_in(key, 1)
-      chance = tf.random.stateless_uniform([count, 1], key)
-      return tf.concat([crops, tf.cast(chance < self._raw_share, tf.int32)], 1)
 
     def batch(indices: tf.Tensor, drawn: tf.Tensor) -> tuple:
       inputs = {k: tf.gather(v, indices) for k, v in stored.items()}
@@ -133,7 +131,7 @@ class Replayed(abc.ABC):
     return (
       stream.shuffled_batches(
         count,
-        draw,
+        lambda key: self._draw(count, padding, key),
         batch_size=batch_size,
         epochs=epochs,
         seed=seed,
@@ -169,6 +167,15 @@ class Replayed(abc.ABC):
 
     return prepare
 
+  def _draw(
+    self, count: int | tf.Tensor, padding: int, key: tf.Tensor
+  ) -> tf.Tensor:
+    """Crops and flips, and whether to take the twins: int32 [count, 4]."""
+    crops = augment.draw_crops(count, padding, key)
+    key = tf.random.experimental.stateless_fold_in(key, 1)
+    chance = tf.random.stateless_uniform([count, 1], key)
+    return tf.concat([crops, tf.cast(chance < self._raw_share, tf.int32)], 1)
+
   @abc.abstractmethod
   def _stored(self) -> dict[str, np.ndarray]:
     """What is kept in RAM, by example."""
@@ -187,7 +194,7 @@ class Replayed(abc.ABC):
     return {"raw": raw, "has_raw": has_raw}
 
 
-class ReplayedExamples(Replayed):
+class CodeFeed(Feed):
   """Examples that are remembered as codes.
 
   Args:
@@ -195,7 +202,7 @@ class ReplayedExamples(Replayed):
     vqvae: decodes them.
     image_size: height and width to which reconstructions are cut.
     cache: `codes` decodes images in every step, `images` once and for all.
-    **options: of `Replayed`.
+    **options: of `Feed`.
   """
 
   def __init__(
@@ -217,15 +224,7 @@ class ReplayedExamples(Replayed):
     codes = self._codes
     if self._cache == "codes":
       return {"top": codes.top, "bottom": codes.bottom}
-    images = np.empty([len(self), *self._image_size, 3], np.uint8)
-    for start in tqdm.trange(
-      0, len(self), _BATCH, desc="decoding images", leave=False, disable=None
-    ):
-      part = slice(start, start + _BATCH)
-      images[part] = decode_codes(
-        self._vqvae, codes.top[part], codes.bottom[part], self._image_size
-      )
-    return {"images": images}
+    return {"images": decode_images(self._vqvae, codes, self._image_size)}
 
   def _images(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
     if "images" in inputs:
@@ -235,13 +234,13 @@ class ReplayedExamples(Replayed):
     )
 
 
-class ReplayedImages(Replayed):
+class ImageFeed(Feed):
   """Examples that were remembered in another form, and are decoded already.
 
   Args:
     images: uint8 [n, h, w, 3].
     labels: int32 [n].
-    **options: of `Replayed`.
+    **options: of `Feed`.
   """
 
   def __init__(self, images: np.ndarray, labels: np.ndarray, **options: Any):
@@ -250,15 +249,3 @@ class ReplayedImages(Replayed):
 
   def _stored(self) -> dict[str, np.ndarray]:
     return {"images": self._decoded}
-
-
-def decode_codes(
-  vqvae: HierarchicalVQVAE,
-  top: tf.Tensor,
-  bottom: tf.Tensor,
-  image_size: tuple[int, int],
-) -> tf.Tensor:
-  """Images of codes of any integer type: uint8 [n, height, width, 3]."""
-  height, width = image_size
-  images = vqvae.decode(tf.cast(top, tf.int32), tf.cast(bottom, tf.int32))
-  return tf.ensure_shape(images[:, :height, :width], [None, height, width, 3])

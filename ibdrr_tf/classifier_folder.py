@@ -1,0 +1,125 @@
+"""The networks of a learner, on the disk.
+
+classifier/network-<step>.npz   weights that the next step may start from
+classifier/classifier.keras     the same for others: loads without us
+classifier/class_names.json     names in the order of its outputs
+"""
+
+import json
+import pathlib
+
+import ml_collections
+import tensorflow as tf
+
+from ibdrr_tf import classifier_training, files
+from ibdrr_tf.classifier_training import Network
+from ibdrr_tf.classifiers.classifier import Classifier, plain
+from ibdrr_tf.distribution import Team
+from ibdrr_tf.methods import Method, recipe_of
+from ibdrr_tf.replay.networks import read_network, write_network
+
+__all__ = ["ClassifierFolder"]
+
+
+class ClassifierFolder:
+  """Networks of steps; the one that counts is the state's business.
+
+  Args:
+    path: the folder; need not exist yet.
+    method: says how a network is built.
+    config: likewise.
+    strategy: networks are made within its scope.
+  """
+
+  def __init__(
+    self,
+    path: pathlib.Path,
+    method: Method,
+    config: ml_collections.ConfigDict,
+    strategy: tf.distribute.Strategy,
+  ):
+    self._path = path
+    self._method = method
+    self._config = config
+    self._strategy = strategy
+    self._team = Team(strategy)
+
+  def build(
+    self, network: dict[str, int], image_shape: tuple[int, int, int]
+  ) -> Classifier:
+    """A network with random weights.
+
+    Args:
+      network: `classes` of its head, and `old_classes`, those that it knew
+        before it was last trained.
+      image_shape: (height, width, 3).
+    """
+    recipe = recipe_of(
+      self._method, self._config, old_classes=network["old_classes"]
+    )
+    return classifier_training.build(
+      self._config,
+      self._strategy,
+      classes=network["classes"],
+      image_shape=image_shape,
+      recipe=recipe,
+    )
+
+  def write(self, step: int, classifier: Classifier) -> None:
+    """Keeps the network of a step, beside those of others."""
+    weights = classifier.up_to("logits").get_weights()
+    self._team.on_chief(lambda: write_network(self._file(step), weights))
+
+  def read(
+    self,
+    step: int,
+    network: dict[str, int],
+    image_shape: tuple[int, int, int],
+  ) -> Network:
+    """The network of a step, built as it was then; see `build`."""
+    classifier = self.build(network, image_shape)
+    read_network(self._file(step), classifier.up_to("logits"))
+    return Network(classifier, self._config.eval_batch_size)
+
+  def size(self, step: int) -> int:
+    """Bytes of the network of a step; 0 if there is none."""
+    path = self._file(step)
+    return path.stat().st_size if path.is_file() else 0
+
+  def is_published(self, step: int) -> bool:
+    """Whether the Keras file is that of a step."""
+
+    def answer() -> str:
+      names, network = self._path / "class_names.json", self._file(step)
+      is_newer = (
+        names.is_file()
+        and names.stat().st_mtime_ns >= network.stat().st_mtime_ns
+      )
+      return "yes" if is_newer else ""
+
+    return bool(self._team.ask_chief(answer))
+
+  def publish(self, network: Network, names: tuple[str, ...]) -> None:
+    """Writes the network for others; its class names come last."""
+    exported = plain(network.classifier)
+
+    def write() -> None:
+      with files.replaced(self._path / "classifier.keras") as beside:
+        exported.save(beside)
+      text = json.dumps(list(names), indent=2) + "\n"
+      files.write_text(self._path / "class_names.json", text)
+
+    self._team.on_chief(write)
+
+  def keep_only(self, step: int) -> None:
+    """Removes the networks of all other steps."""
+
+    def remove() -> None:
+      for path in self._path.glob("network-*.npz"):
+        if path != self._file(step):
+          path.unlink()
+
+    self._team.on_chief(remove)
+
+  def _file(self, step: int) -> pathlib.Path:
+    return self._path / f"network-{step:03d}.npz"

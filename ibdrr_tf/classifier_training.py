@@ -1,0 +1,240 @@
+"""Trains a classifier on examples: once, resumably, on any devices."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_collections
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf import distribution, training
+from ibdrr_tf.classifiers import classifier as classifiers
+from ibdrr_tf.classifiers import optimizer as optimizers
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.examples import Examples, ordered_batches
+from ibdrr_tf.replay.feeds import Feed
+
+__all__ = ["Network", "Recipe", "build", "sgd", "train_classifier"]
+
+# What random numbers are for; folded into the seed so that they never meet.
+_SHUFFLE, _WEIGHTS = range(2)
+
+
+def sgd(
+  config: ml_collections.ConfigDict,
+  schedule: ml_collections.ConfigDict,
+  steps: int,
+  factor: float,
+) -> tf.keras.optimizers.Optimizer:
+  """SGD as in the paper, or over one cycle.
+
+  Args:
+    config: the whole configuration.
+    schedule: epochs and rates, fields as in `config.classifier`.
+    steps: steps of an epoch.
+    factor: by what the learning rate is multiplied.
+  """
+  if schedule.get("schedule", "steps") == "one_cycle":
+    return optimizers.one_cycle_sgd(
+      steps=schedule.epochs * steps,
+      learning_rate=schedule.learning_rate * factor,
+      momentum=config.classifier.momentum,
+      l2=schedule.weight_decay,
+    )
+  return optimizers.paper_sgd(
+    epochs=schedule.epochs,
+    steps_per_epoch=steps,
+    learning_rate=schedule.learning_rate * factor,
+    momentum=config.classifier.momentum,
+    l2=schedule.weight_decay,
+    milestones=tuple(schedule.milestones),
+    factor=schedule.decay_factor,
+    warmup_epochs=schedule.warmup_epochs,
+    warmup_share=schedule.warmup_share,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+  """What a method may choose about the training of one classifier.
+
+  Attributes:
+    kind: how the classifier is trained.
+    network: more options of `build_classifier`: head, last_relu, conv.
+    frozen_gradients: whether gradients pass the classifier while its batch
+      normalisation is frozen, of which GPUs have no deterministic fused form.
+    schedule: epochs and rates; None is `config.classifier`.
+    optimizer: see `sgd`.
+    start: sets a new classifier's weights; None leaves them random.
+    objective: gives a loss that looks at more than logits, and the names of its
+      parts; None, or a function that gives None, is the cross-entropy over all
+      classes. It may also set options of the classifier's class.
+    extra_inputs: adds to batches (images, labels) what else the objective
+      needs. It gets the batches of a range of epochs and int64 batch ids,
+      unique within the step.
+  """
+
+  kind: type[classifiers.Classifier] = classifiers.Classifier
+  network: dict[str, Any] = dataclasses.field(default_factory=dict)
+  frozen_gradients: bool = False
+  schedule: ml_collections.ConfigDict | None = None
+  optimizer: Callable[..., tf.keras.optimizers.Optimizer] = sgd
+  start: Callable[[classifiers.Classifier], None] | None = None
+  objective: (
+    Callable[
+      [classifiers.Classifier],
+      tuple[classifiers.Objective, Sequence[str]] | None,
+    ]
+    | None
+  ) = None
+  extra_inputs: (
+    Callable[[tf.data.Dataset, tf.data.Dataset], tf.data.Dataset] | None
+  ) = None
+
+
+class Network:
+  """A trained classifier, and how it looks at examples.
+
+  Attributes:
+    classifier: the Keras model.
+  """
+
+  def __init__(self, classifier: classifiers.Classifier, batch_size: int):
+    self.classifier = classifier
+    self._batch_size = batch_size
+    self._embed = classifier.embed
+
+  @property
+  def classes(self) -> int:
+    """Number of classes that it knows."""
+    return self.classifier.classes
+
+  def features(self, examples: Examples) -> np.ndarray:
+    """Features of each example, without augmentation: float32 [n, d]."""
+    batches = ordered_batches(examples, self._batch_size)
+    return self._embed.predict(batches, verbose=0)
+
+  def probabilities(self, examples: Examples) -> np.ndarray:
+    """Softmax outputs for each example: float32 [n, classes]."""
+    batches = ordered_batches(examples, self._batch_size)
+    logits = self.classifier.predict(batches, verbose=0)
+    return tf.nn.softmax(logits).numpy()
+
+
+def build(
+  config: ml_collections.ConfigDict,
+  strategy: tf.distribute.Strategy,
+  *,
+  classes: int,
+  image_shape: tuple[int, int, int],
+  recipe: Recipe,
+) -> classifiers.Classifier:
+  """A new classifier, made within the strategy's scope."""
+  with strategy.scope():
+    return classifiers.build_classifier(
+      backbone=config.classifier.backbone,
+      width=config.classifier.width,
+      image_shape=image_shape,
+      classes=classes,
+      synchronized=recipe.frozen_gradients or strategy.num_replicas_in_sync > 1,
+      stem=config.classifier.stem,
+      kind=recipe.kind,
+      mixed_precision=config.mixed_precision,
+      **recipe.network,
+    )
+
+
+def train_classifier(
+  examples: Examples | Feed,
+  *,
+  classes: int,
+  image_shape: tuple[int, int, int],
+  config: ml_collections.ConfigDict,
+  strategy: tf.distribute.Strategy,
+  folder: pathlib.Path,
+  recipe: Recipe | None = None,
+  step: int = 0,
+  title: str = "classifier",
+) -> tuple[Network, float]:
+  """Trains a classifier; an interrupted training goes on after its last epoch.
+
+  Args:
+    examples: what to train on.
+    classes: number of classes that the classifier knows.
+    image_shape: (height, width, 3).
+    config: the whole configuration; `classifier` is the recipe.
+    strategy: the classifier is made within its scope.
+    folder: gets `checkpoints/` and `tensorboard/`.
+    recipe: what a method does differently.
+    step: its number; each has its own random numbers and traces.
+    title: for the progress bar.
+
+  Returns:
+    The trained network, and the seconds that training took.
+  """
+  recipe = recipe or Recipe()
+  batch_size = config.classifier.batch_size
+  steps = examples.steps(batch_size, strategy.num_replicas_in_sync)
+  schedule = ml_collections.ConfigDict(recipe.schedule or config.classifier)
+  # Few images make short epochs: as many more as the updates ask for.
+  schedule.epochs = max(schedule.epochs, -(-config.classifier.updates // steps))
+  # Initial weights depend on (seed, step) alone, not on what ran before.
+  seed = stream.fold_in(config.seed, step, _WEIGHTS)
+  tf.keras.utils.set_random_seed(int(seed[0].numpy()) & 0x7FFFFFFF)
+  classifier = build(
+    config, strategy, classes=classes, image_shape=image_shape, recipe=recipe
+  )
+  factor = distribution.learning_rate_factor(config, strategy)
+  options = {}
+  if isinstance(examples, Feed):
+    options["prepare"] = examples.preparation(config.classifier.padding)
+  with strategy.scope():
+    classifier.compile(
+      recipe.optimizer(config, schedule, steps, factor),
+      tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      # Not by its name: Keras would make its variables within the first
+      # step, and so build the graph of that step twice.
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
+      **options,
+    )
+  if recipe.start:
+    recipe.start(classifier)
+  if recipe.objective:
+    objective = recipe.objective(classifier)
+    if objective:
+      with strategy.scope():
+        classifier.set_objective(*objective)
+  seed = stream.fold_in(config.seed, step, _SHUFFLE)
+
+  def batches(epochs: range, share: stream.Share) -> tf.data.Dataset:
+    pairs = examples.training_batches(
+      batch_size=batch_size,
+      epochs=epochs,
+      seed=seed,
+      padding=config.classifier.padding,
+      share=share,
+    )
+    if not recipe.extra_inputs:
+      return pairs
+    passed = range(epochs.start * steps, epochs.stop * steps)
+    return recipe.extra_inputs(pairs, share.numbers(passed))
+
+  try:
+    seconds = training.fit(
+      classifier,
+      training.Fit(
+        epochs=schedule.epochs,
+        steps_per_epoch=steps,
+        batches=batches,
+        checkpoints=folder / "checkpoints" / f"step-{step:03d}" / "classifier",
+        tensorboard=folder / "tensorboard" / f"step-{step:03d}",
+        title=title,
+      ),
+    )
+  except tf.errors.OpError as error:
+    if isinstance(examples, Feed) and examples.failure:
+      raise examples.failure from error
+    raise
+  return Network(classifier, config.eval_batch_size), seconds

@@ -1,0 +1,181 @@
+"""The folder of a learner: `state.json` says what counts, a lock who writes.
+
+    state.json    version, configuration, class names in label order, history
+    codec/        both stages of the codec, for methods that keep codes
+    memory/       what is remembered; see `replay.manifest`
+    classifier/   the network of the last step
+    checkpoints/  traces of a step in progress
+
+A step writes everything else first and `state.json` last, by one rename. Who is
+killed before the rename leaves the state of the step before.
+"""
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+from typing import Any
+
+from ibdrr_tf import files
+from ibdrr_tf.errors import UserError
+
+__all__ = ["Lock", "State", "claim_traces", "read_state", "write_state"]
+
+_FILE = "state.json"
+_VERSION = 1
+# What a benchmark leaves in its folder before the first step.
+_BENCHMARK = ("config.json", "tensorboard")
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+  """What a learner knows after a step.
+
+  Attributes:
+    step: number of the last step; -1 before the first.
+    classes: names of all classes, in label order.
+    image_shape: (height, width, 3) of all images.
+    config: the configuration, as JSON.
+    network: how the network was built: `classes`, `old_classes`; None while
+      there is none.
+    steps: what each step did, for people and for the next call.
+  """
+
+  step: int
+  classes: tuple[str, ...]
+  image_shape: tuple[int, int, int]
+  config: dict[str, Any]
+  network: dict[str, int] | None
+  steps: tuple[dict[str, Any], ...]
+
+
+def read_state(folder: pathlib.Path) -> State | None:
+  """The committed state of a folder; None if there is none.
+
+  Raises:
+    UserError: if the file is damaged or of a newer version.
+  """
+  path = folder / _FILE
+  if not path.exists():
+    return None
+  remedy = "restore it from a copy, or start again in another folder"
+  try:
+    body = json.loads(path.read_text(encoding="utf-8"))
+    if body["version"] > _VERSION:
+      raise UserError(
+        f"{path} was written by a newer version of ibdrr_tf: use that version."
+      )
+    if body.pop("checksum") != _checksum(body):
+      raise ValueError("checksum")
+    del body["version"]
+    for name in ("classes", "image_shape", "steps"):
+      body[name] = tuple(body[name])
+    return State(**body)
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise UserError(f"{path} is damaged: {remedy}.") from error
+
+
+def write_state(folder: pathlib.Path, state: State) -> None:
+  """Commits a state: from here on it is the one that counts."""
+  body = {"version": _VERSION, **dataclasses.asdict(state)}
+  body = json.loads(json.dumps(body))
+  body["checksum"] = _checksum(body)
+  files.write_json(folder / _FILE, body)
+
+
+def _checksum(body: dict[str, Any]) -> str:
+  text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def claim_traces(folder: pathlib.Path, claim: str, *, is_new: bool) -> None:
+  """Marks the traces of a step; removes those of another attempt.
+
+  Args:
+    folder: of the state.
+    claim: tells the step: its data and its configuration.
+    is_new: whether no step has been committed yet. Then codec and memory are
+      traces too, and a folder that holds something else is refused.
+  """
+  path = folder / "checkpoints" / "claim.txt"
+  claim = hashlib.sha256(claim.encode()).hexdigest()
+  if is_new and not path.is_file():
+    _refuse_foreign(folder)
+  files.remove_leftovers(folder)
+  if path.is_file() and path.read_text() == claim:
+    return
+  leftovers = [entry for entry in path.parent.glob("*") if entry != path]
+  if is_new:
+    names = ("memory", "codec", "features", "classifier")
+    leftovers += [folder / name for name in names]
+  for leftover in leftovers:
+    shutil.rmtree(leftover, ignore_errors=True)
+  files.write_text(path, claim)
+
+
+def _refuse_foreign(folder: pathlib.Path) -> None:
+  foreign = [
+    entry.name
+    for entry in folder.iterdir()
+    if not entry.name.startswith(".") and entry.name not in _BENCHMARK
+  ]
+  if foreign:
+    raise UserError(
+      f"the folder {folder} holds no state but other files, such as "
+      f"{min(foreign)!r}: choose a new or empty folder."
+    )
+
+
+class Lock:
+  """Lets one process at a time change a folder.
+
+  The operating system gives the lock up when its process ends, however it
+  ends, so a lock is never stale. Used as a context; may be entered again.
+
+  Args:
+    folder: made if it is not there.
+  """
+
+  def __init__(self, folder: pathlib.Path):
+    self._folder = folder
+    self._depth = 0
+
+  def __enter__(self) -> "Lock":
+    self._depth += 1
+    if self._depth > 1:
+      return self
+    path = self._folder / ".lock"
+    try:
+      self._folder.mkdir(parents=True, exist_ok=True)
+      self._file = open(path, "a+", encoding="utf-8")
+    except OSError as error:
+      self._depth = 0
+      raise UserError(
+        f"the folder {self._folder} cannot be written ({error.strerror}): "
+        f"choose another."
+      ) from error
+    try:
+      fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+      self._depth = 0
+      self._file.seek(0)
+      holder = self._file.read().strip() or "another process"
+      self._file.close()
+      raise UserError(
+        f"the folder {self._folder} is in use by {holder}: wait until it has "
+        f"finished, or stop it."
+      ) from error
+    self._file.seek(0)
+    self._file.truncate()
+    self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    self._file.flush()
+    return self
+
+  def __exit__(self, *_) -> None:
+    self._depth -= 1
+    if not self._depth:
+      self._file.close()
