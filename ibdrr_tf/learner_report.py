@@ -124,7 +124,7 @@ def _known(state: State) -> list[str]:
       text += f"; classes of this step {accuracy['new']:.1f} %"
     if old is not None:
       text += f"; other classes {old:.1f} % (as memory gives them back)"
-    elif last["step"]:
+    elif last["step"] and not ledger["images"]:
       text += "; other classes are not tested: memory keeps no images of them"
     lines.append(text)
   return lines

@@ -86,7 +86,12 @@ def test_a_step_is_told_with_bytes_by_kind(state, tmp_path):
   dropped = with_last(state, dropped=7)
   text = learner_report.step(dropped, dropped.steps[-1], tmp_path)
   assert "7 images given up to hold the byte budget" in text
-  blind = with_last(state, accuracy={"new": 50.0, "old": None, "all": 50.0})
+  alone = {"new": 50.0, "old": None, "all": 50.0}
+  same = with_last(state, accuracy=alone)  # All classes came with this step.
+  text = learner_report.step(same, same.steps[-1], tmp_path)
+  assert "other classes" not in text
+  ledger = {**state.steps[-1]["ledger"], "images": 0}
+  blind = with_last(state, accuracy=alone, ledger=ledger)
   text = learner_report.step(blind, blind.steps[-1], tmp_path)
   assert "other classes are not tested" in text
 
