@@ -20,6 +20,7 @@ from ibdrr_tf.data.examples import select
 from ibdrr_tf.data.load import load_data
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.learner import Learner
+from ibdrr_tf.replay.code_store import CodeStore
 
 SIZE = 16
 
@@ -162,6 +163,21 @@ def test_appending_rewrites_nothing(week):
     for name in names[number] - {f"manifest-{number:03d}.json"}:
       old, new = (folder / f"after-{n}/memory/{name}" for n in (number, 2))
       assert old.read_bytes() == new.read_bytes()
+
+
+def test_a_step_decodes_old_bit_strings_once(week, tmp_path, monkeypatch):
+  _, folder = week
+  shutil.copytree(folder / "after-1", tmp_path / "S")
+  read, calls = CodeStore.read, []
+  monkeypatch.setattr(
+    CodeStore, "read", lambda store: calls.append(1) or read(store)
+  )
+  learner = Learner(tmp_path / "S")
+  learner.learn(DAYS[2])
+  assert len(calls) == 1
+  kept, stored = learner.memory.read(), Learner(tmp_path / "S").memory.read()
+  for name in ("top", "bottom", "labels", "held_out"):
+    np.testing.assert_array_equal(getattr(kept, name), getattr(stored, name))
 
 
 def test_accuracy_on_old_classes_is_told_by_what_memory_gives_back(week):
@@ -430,6 +446,7 @@ import numpy as np
 from ibdrr_tf import config as defaults
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.learner import Learner
+from ibdrr_tf.replay.code_store import CodeStore
 
 arrays = np.load(sys.argv[1])
 answers = {}

@@ -215,7 +215,12 @@ class CodeMemory(ReplayedMemory):
     if raw is not None:
       written = self._exemplars.write(step, raw, room - _size(part), most)
       parts[self._exemplars.store.part] = written[0]
+    everything = None
+    if not self.dropped and not self._is_streamed(added.count):
+      everything = self._join_old(added)
     self._commit(step, parts)
+    # What was just verified on the disk need not be decoded again.
+    self._old = everything
 
   def _commit(self, step: int, parts: dict) -> None:
     self.folder.write(step, parts)
