@@ -381,6 +381,7 @@ class Learner:
     self._prepare(task)
     old = self.network if self._state and self._state.network else None
     step = Step(self.config, self._strategy, self.path, task, self._memory, old)
+    before = self._memory.stored_bytes()
     network, seconds = learn_step(self._method, step)
     if len(task.new):
       self._memory.add(task, network)
@@ -397,7 +398,7 @@ class Learner:
       "seconds": round(seconds, 2),
       "dropped": self._memory.dropped,
       "ledger": self._ledger(task.step).to_json(),
-      **codec_quality(task, self._codec, self._memory),
+      **codec_quality(task, self._codec, self._memory, before),
     }
     if task.held_out is not None:
       record["accuracy"] = accuracy_on_held_out(

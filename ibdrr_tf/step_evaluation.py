@@ -6,7 +6,6 @@ import tensorflow as tf
 from ibdrr_tf.classifier_training import Network
 from ibdrr_tf.codec.vqvae import psnr
 from ibdrr_tf.data.task import Task
-from ibdrr_tf.evaluation.ledger import Ledger
 from ibdrr_tf.methods import Method
 from ibdrr_tf.replay.codec import ReplayCodec
 from ibdrr_tf.replay.memory import Memory
@@ -17,21 +16,37 @@ _SAMPLE = 200
 
 
 def codec_quality(
-  task: Task, codec: ReplayCodec | None, memory: Memory
+  task: Task,
+  codec: ReplayCodec | None,
+  memory: Memory,
+  before: dict[str, int],
 ) -> dict[str, float]:
   """How well the codec suits the new images: PSNR, and bits a code.
 
-  Nothing for a step without new images, or a method without a codec.
+  Nothing for a step without new images, or a method without a codec. Bits are
+  what the step has added, divided by the codes that it has added; where the
+  byte budget made memory smaller, they are those of the whole memory.
+
+  Args:
+    task: the step.
+    codec: of the memory.
+    memory: after the step.
+    before: `memory.stored_bytes()` before the step.
   """
   if codec is None or not len(task.new):
     return {}
   places = np.linspace(0, len(task.new) - 1, min(_SAMPLE, len(task.new)))
   images = task.new.read(tf.constant(places.astype(np.int64)))
   quality = psnr(images, codec.reconstruct(images))
-  stored = Ledger(**memory.stored_bytes())
+  stored = memory.stored_bytes()
+  added = {
+    name: stored[name] - before.get(name, 0) for name in ("payload", "codes")
+  }
+  if min(added.values()) <= 0:
+    added = stored
   return {
     "psnr": round(float(tf.reduce_mean(quality)), 2),
-    "bits_per_code": round(stored.bits_per_code, 3),
+    "bits_per_code": round(8 * added["payload"] / added["codes"], 3),
   }
 
 

@@ -165,6 +165,22 @@ def test_appending_rewrites_nothing(week):
       assert old.read_bytes() == new.read_bytes()
 
 
+def test_bits_a_code_are_those_of_the_new_images(week):
+  learner, folder = week
+  for number, record in enumerate(learner.history):
+    path = folder / f"S/memory/codes-{number:03d}.tfrecord"
+    payload = sum(
+      len(
+        tf.train.Example.FromString(r)
+        .features.feature["chain"]
+        .bytes_list.value[0]
+      )
+      for r in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    )
+    codes = (record["images"] + record["held_out"]) * (2 * 2 + 4 * 4)
+    assert record["bits_per_code"] == round(8 * payload / codes, 3)
+
+
 def test_a_step_decodes_old_bit_strings_once(week, tmp_path, monkeypatch):
   _, folder = week
   shutil.copytree(folder / "after-1", tmp_path / "S")
