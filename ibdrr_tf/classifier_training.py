@@ -132,6 +132,9 @@ def build(
   recipe: Recipe,
 ) -> classifiers.Classifier:
   """A new classifier, made within the strategy's scope."""
+  precision = config.precision
+  if precision == "auto":
+    precision = classifiers.fastest_precision()
   with strategy.scope():
     return classifiers.build_classifier(
       backbone=config.classifier.backbone,
@@ -141,7 +144,7 @@ def build(
       synchronized=recipe.frozen_gradients or strategy.num_replicas_in_sync > 1,
       stem=config.classifier.stem,
       kind=recipe.kind,
-      mixed_precision=config.mixed_precision,
+      precision=precision,
       **recipe.network,
     )
 

@@ -34,7 +34,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.cpu_devices = 0  # logical devices, to try mirrored without a GPU
   # Batch sizes are over all devices. With this, rates grow with their number.
   config.scale_learning_rate = False
-  config.mixed_precision = False  # classifiers in float16, for GPUs
+  # In which classifiers compute: bfloat16, float16, or auto, the fastest that
+  # the devices have.
+  config.precision = "float32"
   config.eval_batch_size = 500
 
   config.data = ml_collections.ConfigDict()
@@ -76,8 +78,13 @@ def get_config() -> ml_collections.ConfigDict:
   config.vqvae.channels = 128
   config.vqvae.residual_blocks = 2
   config.vqvae.residual_channels = 32
-  config.vqvae.top_depth = 1  # residual quantisation stages; 1 is the paper
+  # Residual quantisation stages; 1 is the paper, and 0 has no top level.
+  config.vqvae.top_depth = 1
   config.vqvae.bottom_depth = 2
+  # Whether places may leave out the bottom's last stages, so that one model
+  # serves many rates; and the share of images that are trained that way.
+  config.vqvae.blank = False
+  config.vqvae.stage_dropout = 0.0
   config.vqvae.commitment = 0.25
   config.vqvae.codebook = "ema"  # or gradient, the paper's equation 3
   config.vqvae.layout = "subpixel"  # or paper
@@ -185,6 +192,8 @@ def update_known(
     stored: a configuration as JSON, perhaps of an older version.
   """
   for name, value in stored.items():
+    if name == "mixed_precision":  # Until 0.1.0.
+      name, value = "precision", "float16" if value else "float32"
     if name not in config:
       continue
     if isinstance(config[name], ml_collections.ConfigDict):

@@ -3,6 +3,7 @@
 import ml_collections
 
 from ibdrr_tf.classifiers import information_back, resnet
+from ibdrr_tf.classifiers.classifier import PRECISIONS
 from ibdrr_tf.classifiers.optimizer import SCHEDULES
 from ibdrr_tf.config import baselines, get_config
 from ibdrr_tf.errors import UserError
@@ -39,6 +40,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
       f"phases={config.scenario.phases} is too few: give --phases=1 or more, "
       f"the number of phases that follow the base phase."
     )
+  _one_of("precision", config.precision, (*PRECISIONS, "auto"))
   _validate_vqvae(config.vqvae)
   if config.bitswap.group > _MOST_GROUP:
     raise UserError(
@@ -122,7 +124,6 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
   for name in (
     "embedding",
     "residual_channels",
-    "top_depth",
     "bottom_depth",
     "epochs",
     "batch_size",
@@ -131,6 +132,8 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
   ):
     _at_least(f"vqvae.{name}", config[name], 1)
   for name in (
+    "top_depth",
+    "stage_dropout",
     "residual_blocks",
     "commitment",
     "warmup_steps",
@@ -138,6 +141,16 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
     "feature_weight",
   ):
     _at_least(f"vqvae.{name}", config[name], 0)
+  if config.stage_dropout and not config.blank:
+    raise UserError(
+      f"config.vqvae.stage_dropout={config.stage_dropout} leaves out stages, "
+      f"for which blank codes are needed: give --config.vqvae.blank=true."
+    )
+  if config.stage_dropout > 1:
+    raise UserError(
+      f"config.vqvae.stage_dropout={config.stage_dropout} is no share: give 0 "
+      f"to 1."
+    )
   planes = config.top_depth + 4 * config.bottom_depth
   if planes > _MOST_PLANES:
     raise UserError(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -58,12 +59,22 @@ def test_all_replicas_have_the_same_variables(steps, stage):
   assert steps[stage]["apart"] == []
 
 
+def free_ports(count):
+  """Ports that no outgoing connection is given before a worker takes them."""
+  found, drawn = [], random.Random(os.getpid() ^ time.monotonic_ns())
+  while len(found) < count:
+    port = drawn.randrange(10_000, 32_000)
+    try:
+      socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+      continue
+    found.append(port)
+  return found
+
+
 def start_workers(count, *arguments):
   """Starts workers on loopback, the chief first."""
-  sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-  addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
-  for one in sockets:
-    one.close()
+  addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
   workers = []
   for index in range(count):
     config = {

@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from ibdrr_tf import codec_training, distribution, files
 from ibdrr_tf.bench import (
+  accuracy,
+  forms,
   growth,
   lossless,
   lossy,
@@ -27,6 +29,7 @@ from ibdrr_tf.codec import bit_swap_file, model_file, pretrained, weights
 from ibdrr_tf.data.examples import Examples, in_memory, select
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.source import Source
+from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures
 from ibdrr_tf.replay.codec import encode_examples
 from ibdrr_tf.workdir import open_workdir
@@ -55,6 +58,11 @@ class Options:
     classify: a folder for the checkpoints of classifiers, or "".
     quick: whether to measure less, in a minute or two.
     sizes: whether to try sizes of chains and groups.
+    images: of `accuracy`, numbers of images that models are divided by.
+    budgets: of `accuracy`, bytes an image.
+    seeds: of `accuracy`, how many.
+    forms: of `accuracy`, those to measure; none is all.
+    json: where the figures go, or "".
   """
 
   arguments: tuple[str, ...] = ()
@@ -65,6 +73,11 @@ class Options:
   classify: str = ""
   quick: bool = False
   sizes: bool = False
+  images: tuple[int, ...] = ()
+  budgets: tuple[int, ...] = ()
+  seeds: int = 1
+  forms: tuple[str, ...] = ()
+  json: str = ""
 
   def folders(self, default: tuple[str, ...], **options: Any) -> list[str]:
     """The folders of the codecs."""
@@ -247,6 +260,37 @@ def _stream(
   return measured
 
 
+def _accuracy(
+  config: ml_collections.ConfigDict, options: Options
+) -> dict[str, Any]:
+  if not options.json:
+    raise UserError(
+      "accuracy takes hours and keeps each training in a file: give --json."
+    )
+  recipe = accuracy.protocol()
+  recipe.data_dir = config.data_dir
+  every = forms.rivals()
+  unknown = [name for name in options.forms if name not in every]
+  if unknown:
+    raise UserError(
+      f"there is no form {unknown[0]!r}: give {', '.join(every)}."
+    )
+  chosen = options.forms or tuple(every)
+  source, scenario = load_data(recipe)
+  tf.config.experimental.enable_op_determinism()
+  plan = accuracy.Plan(options.images, options.budgets, options.seeds)
+  measured = accuracy.measure(
+    recipe,
+    source,
+    scenario,
+    {name: every[name] for name in chosen},
+    plan,
+    pathlib.Path(options.json),
+  )
+  print_table("form", accuracy.table(measured))
+  return measured
+
+
 KINDS: dict[
   str, Callable[[ml_collections.ConfigDict, Options], dict[str, Any]]
 ] = {
@@ -255,6 +299,7 @@ KINDS: dict[
   "train": _train,
   "memory": _memory,
   "stream": _stream,
+  "accuracy": _accuracy,
   "lossy": _lossy,
   "lossless": _lossless,
 }

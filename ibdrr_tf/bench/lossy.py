@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ibdrr_tf import codec_training
 from ibdrr_tf.classifier_training import train_classifier
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, psnr
+from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, mean_psnr
 from ibdrr_tf.data.examples import (
   Examples,
   in_memory,
@@ -127,7 +127,7 @@ def quality_row(
   height, width = images.shape[1:3]
   return {
     "bytes": rate.code_bytes(top, bottom),
-    "psnr": _mean_psnr(images, decoded[:, :height, :width]),
+    "psnr": mean_psnr(images, decoded[:, :height, :width]),
     "encode_images_per_second": len(images) / (encoded - started),
     "decode_images_per_second": len(images) / (ended - encoded),
   }
@@ -158,7 +158,7 @@ def stored_row(folder: pathlib.Path, images: np.ndarray) -> dict[str, float]:
   return {
     "bytes": size,
     "bytes_with_models": size + models / ledger.FULL_SET,
-    "psnr": _mean_psnr(images, decoded[:, :height, :width]),
+    "psnr": mean_psnr(images, decoded[:, :height, :width]),
   }
 
 
@@ -174,7 +174,7 @@ def file_row(images: np.ndarray, kind: str, quality: int) -> dict[str, float]:
   decoded = image_formats.decode(encoded, kind, images.shape[1:])
   return {
     "bytes": sum(map(len, encoded)) / len(images),
-    "psnr": _mean_psnr(images, decoded),
+    "psnr": mean_psnr(images, decoded),
   }
 
 
@@ -280,11 +280,3 @@ def _decode(
 ) -> np.ndarray:
   codes = tf.data.Dataset.from_tensor_slices((top, bottom)).batch(_BATCH)
   return np.concatenate([model.decode(*batch).numpy() for batch in codes])
-
-
-def _mean_psnr(original: np.ndarray, decoded: np.ndarray) -> float:
-  values = [
-    psnr(original[i : i + _BATCH], decoded[i : i + _BATCH]).numpy()
-    for i in range(0, len(original), _BATCH)
-  ]
-  return float(np.concatenate(values).mean())

@@ -1,6 +1,8 @@
 """A backbone with a head over all classes seen so far."""
 
 import contextlib
+import pathlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,14 +11,23 @@ import tensorflow as tf
 from ibdrr_tf.classifiers import resnet
 
 __all__ = [
+  "PRECISIONS",
   "Classifier",
   "Objective",
   "build_classifier",
   "copy_weights",
+  "fastest_precision",
   "grow_head",
   "linear_head",
   "plain",
 ]
+
+# In what a backbone may compute, and Keras' policy for it.
+PRECISIONS = {
+  "float32": "float32",
+  "bfloat16": "mixed_bfloat16",
+  "float16": "mixed_float16",
+}
 
 # Maps a batch (images, labels, ...) to the parts of the loss, by name, each
 # the mean over the batch, and to the logits that accuracy is measured with.
@@ -115,7 +126,7 @@ def build_classifier(
   synchronized: bool = False,
   kind: type[Classifier] = Classifier,
   head: Callable[[tf.Tensor, int], tf.Tensor] = linear_head,
-  mixed_precision: bool = False,
+  precision: str = "float32",
   **options: Any,
 ) -> Classifier:
   """Builds a classifier with new random weights, within the current scope.
@@ -128,13 +139,13 @@ def build_classifier(
     synchronized: whether batch statistics are taken over all replicas.
     kind: the class to make, which says how it is trained.
     head: maps features and the number of classes to logits.
-    mixed_precision: whether the backbone computes in float16. Weights and
-      logits, and so losses, are float32 all the same, and `compile` scales the
-      loss so that small gradients are not lost.
+    precision: a key of `PRECISIONS`, in which the backbone computes. Weights
+      and logits, and so losses, are float32 all the same; with float16
+      `compile` scales the loss so that small gradients are not lost.
     **options: of the backbone: `last_relu`, `conv`.
   """
   images = tf.keras.Input(image_shape, dtype=tf.uint8, name="images")
-  with _precision("mixed_float16" if mixed_precision else "float32"):
+  with _policy(PRECISIONS[precision]):
     # Images reach the network as bytes and are scaled here, so that a saved
     # classifier carries its own preprocessing.
     x = tf.keras.layers.Rescaling(1 / 64, offset=-2, name="scale")(images)
@@ -142,8 +153,20 @@ def build_classifier(
     return kind(images, head(x, classes), name=backbone)
 
 
+def fastest_precision() -> str:
+  """What "auto" means here: float16 on GPUs, bfloat16 on CPUs that have it."""
+  if tf.config.list_physical_devices("GPU"):
+    return "float16"
+  try:
+    flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+  except OSError:  # Not Linux.
+    return "float32"
+  has_bfloat16 = re.search(r"\b(avx512_bf16|amx_bf16)\b", flags)
+  return "bfloat16" if has_bfloat16 else "float32"
+
+
 @contextlib.contextmanager
-def _precision(policy: str) -> Iterator[None]:
+def _policy(policy: str) -> Iterator[None]:
   """Sets Keras' policy for what is made within, e.g. "mixed_float16"."""
   before = tf.keras.mixed_precision.global_policy()
   tf.keras.mixed_precision.set_global_policy(policy)

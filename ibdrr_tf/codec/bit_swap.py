@@ -84,10 +84,12 @@ class BitSwap:
     chains = tf.shape(planes)[0]
     codes = [len(self._model.trees[level]) for level in self._model.levels]
     # Looked up in a graph, it would fail with less of a sentence.
-    tf.debugging.Assert(
+    check = tf.debugging.Assert(
       tf.reduce_all((planes >= 0) & (planes < codes)),
       ["the codes have numbers outside the codebook"],
     )
+    with tf.control_dependencies([check]):
+      planes = tf.identity(planes)
     sizes = _group_sizes(tf.shape(planes)[1], group)
     starts = tf.cumsum(sizes, exclusive=True)
 

@@ -12,19 +12,31 @@ Section 3.1 of the paper, with the two levels of VQ-VAE-2:
 The top level is quantised first; the bottom level codes what its features hold
 beyond the decoded top; the decoder sees both. The networks are convolutions
 only, so a model trained on small images codes images of any size.
+
+With `top_depth=0` there is no top level: the bottom codes everything. With
+`blank` codes and `stage_dropout`, residual stages of the bottom are left out
+where they change least, by a threshold that is drawn for each image in
+training; so one model serves many rates: see `coarsen`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import quantizer
+from ibdrr_tf.codec import noise, quantizer
 from ibdrr_tf.codec.vqvae_networks import Networks
 from ibdrr_tf.errors import UserError
 
-__all__ = ["CodeUsage", "HierarchicalVQVAE", "pad_to_grid", "psnr"]
+__all__ = [
+  "CodeUsage",
+  "HierarchicalVQVAE",
+  "mean_psnr",
+  "pad_to_grid",
+  "psnr",
+]
 
 # An image's height and width must be multiples of the top level's stride.
 STRIDE = 8
@@ -73,6 +85,17 @@ def psnr(original: tf.Tensor, reconstruction: tf.Tensor) -> tf.Tensor:
   return 10.0 / tf.math.log(10.0) * tf.math.log(ratio)
 
 
+def mean_psnr(
+  original: np.ndarray, reconstruction: np.ndarray, batch: int = 250
+) -> float:
+  """The mean of `psnr` over many images, in batches."""
+  values = [
+    psnr(original[i : i + batch], reconstruction[i : i + batch]).numpy()
+    for i in range(0, len(original), batch)
+  ]
+  return float(np.concatenate(values).mean())
+
+
 def _to_float(images: tf.Tensor) -> tf.Tensor:
   """uint8 0 .. 255 to float32 -1 .. 1."""
   return tf.cast(images, tf.float32) / 127.5 - 1.0
@@ -82,6 +105,20 @@ def _to_uint8(images: tf.Tensor) -> tf.Tensor:
   """Float -1 .. 1 to the nearest uint8 0 .. 255."""
   scaled = tf.round((tf.cast(images, tf.float32) + 1.0) * 127.5)
   return tf.cast(tf.clip_by_value(scaled, 0.0, 255.0), tf.uint8)
+
+
+def _no_level(fine: tf.Tensor) -> quantizer.Quantized:
+  """A top level without codes, for bottom features `[n, h, w, channels]`."""
+  shape = tf.shape(fine)
+  grid = tf.concat([shape[:1], shape[1:3] // 2, [0]], axis=0)
+  nothing = tf.zeros(shape[:1])
+  return quantizer.Quantized(
+    tf.zeros(grid),
+    tf.ensure_shape(tf.zeros(grid, tf.int32), [None, None, None, 0]),
+    nothing,
+    nothing,
+    tf.zeros([0]),
+  )
 
 
 class CodeUsage(tf.keras.metrics.Metric):
@@ -143,8 +180,8 @@ class HierarchicalVQVAE(tf.keras.Model):
     channels: of the networks.
     residual_blocks: in each of the four residual stacks.
     residual_channels: inside a residual block.
-    top_depth: residual quantisation stages at the top level.
-    bottom_depth: the same at the bottom level.
+    top_depth: residual quantisation stages at the top level; 0 has none.
+    bottom_depth: the same at the bottom level, at least 1.
     commitment: weight of equation 4.
     codebook: "ema" or "gradient", see `VectorQuantizer`.
     layout: "paper" or "subpixel", see `vqvae_networks.Networks`.
@@ -154,6 +191,10 @@ class HierarchicalVQVAE(tf.keras.Model):
       with a classifier's features it makes the codec keep what classes are
       told apart by.
     feature_weight: of that function.
+    blank: whether places may leave out the bottom's last stages, see
+      `VectorQuantizer`.
+    stage_dropout: the share of images that are coarsened in training, each by a
+      random threshold; needs `blank`.
   """
 
   def __init__(
@@ -171,6 +212,8 @@ class HierarchicalVQVAE(tf.keras.Model):
     seed: int = 0,
     feature_loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     feature_weight: float = 0.0,
+    blank: bool = False,
+    stage_dropout: float = 0.0,
     **kwargs,
   ):
     super().__init__(**kwargs)
@@ -191,8 +234,11 @@ class HierarchicalVQVAE(tf.keras.Model):
       "layout": layout,
       "seed": seed,
     }
+    if blank:  # Models without have no such word in their files.
+      self._config["blank"] = True
     self.feature_loss = feature_loss
     self.feature_weight = feature_weight
+    self.stage_dropout = stage_dropout
     self._make_layers(self._config)
     self._make_metrics(self._config)
     # Variables exist from the start: loading and storing need no first batch.
@@ -200,25 +246,30 @@ class HierarchicalVQVAE(tf.keras.Model):
 
   def _make_layers(self, config):
     networks = Networks(config)
+    self.has_top = config["top_depth"] > 0
     self.encode_bottom = networks.encode_bottom()
-    self.encode_top = networks.encode_top()
-    self.to_top = networks.conv(config["embedding"], 1, relu=False)
-    self.decode_top = networks.decode_top()
+    if self.has_top:
+      self.encode_top = networks.encode_top()
+      self.to_top = networks.conv(config["embedding"], 1, relu=False)
+      self.decode_top = networks.decode_top()
     self.to_bottom = networks.conv(config["embedding"], 1, relu=False)
-    self.lift_top = networks.lift_top()
+    if self.has_top:
+      self.lift_top = networks.lift_top()
     self.decoder = networks.decode()
     shared = {
       key: config[key] for key in ("codebook_size", "embedding", "codebook")
     }
-    self.top_quantizer = quantizer.VectorQuantizer(
-      depth=config["top_depth"],
-      seed=2 * config["seed"],
-      name="top_quantizer",
-      **shared,
-    )
+    if self.has_top:
+      self.top_quantizer = quantizer.VectorQuantizer(
+        depth=config["top_depth"],
+        seed=2 * config["seed"],
+        name="top_quantizer",
+        **shared,
+      )
     self.bottom_quantizer = quantizer.VectorQuantizer(
       depth=config["bottom_depth"],
       seed=2 * config["seed"] + 1,
+      blank=config.get("blank", False),
       name="bottom_quantizer",
       **shared,
     )
@@ -227,46 +278,52 @@ class HierarchicalVQVAE(tf.keras.Model):
     size = config["codebook_size"]
     self.loss_metric = tf.keras.metrics.Mean(name="loss")
     self.psnr_metric = tf.keras.metrics.Mean(name="psnr")
-    self.top_usage = CodeUsage(size, config["top_depth"], name="top_perplexity")
-    self.bottom_usage = CodeUsage(
-      size, config["bottom_depth"], name="bottom_perplexity"
-    )
+    depths = {"top": config["top_depth"], "bottom": config["bottom_depth"]}
+    self.usages = [
+      CodeUsage(size, depth, name=f"{level}_perplexity")
+      for level, depth in depths.items()
+      if depth
+    ]
 
   @property
   def metrics(self) -> list[tf.keras.metrics.Metric]:
-    """Loss, PSNR (see `psnr`) and the perplexity of both levels."""
-    return [
-      self.loss_metric,
-      self.psnr_metric,
-      self.top_usage,
-      self.bottom_usage,
-    ]
+    """Loss, PSNR (see `psnr`) and the perplexity of each level."""
+    return [self.loss_metric, self.psnr_metric, *self.usages]
 
   def get_config(self) -> dict:
     """The constructor's arguments, but for the feature loss."""
     return dict(self._config)
 
   def quantize(
-    self, images: tf.Tensor, training: bool = False
+    self,
+    images: tf.Tensor,
+    training: bool = False,
+    threshold: tf.Tensor | None = None,
   ) -> tuple[quantizer.Quantized, quantizer.Quantized]:
     """Encodes and quantises both levels.
 
     Args:
       images: uint8 `[n, h, w, 3]`, h and w multiples of 8.
       training: whether the codebooks learn.
+      threshold: float32 `[n]`, by which the bottom is coarsened, or None.
 
     Returns:
       Top, on an h/8 x w/8 grid, and bottom, on h/4 x w/4.
     """
     fine = self.encode_bottom(_to_float(images))
+    if not self.has_top:
+      bottom = self.bottom_quantizer(self.to_bottom(fine), training, threshold)
+      return _no_level(fine), bottom
     top = self.top_quantizer(
       self.to_top(self.encode_top(fine)), training=training
     )
     both = tf.concat([self.decode_top(top.quantized), fine], axis=-1)
-    return top, self.bottom_quantizer(self.to_bottom(both), training=training)
+    return top, self.bottom_quantizer(self.to_bottom(both), training, threshold)
 
   def reconstruct(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
     """Decodes quantised vectors to float32 images on -1 .. 1, not clipped."""
+    if not self.has_top:
+      return self.decoder(bottom)
     both = tf.concat(
       [self.lift_top(top), tf.cast(bottom, self.lift_top.compute_dtype)],
       axis=-1,
@@ -303,16 +360,19 @@ class HierarchicalVQVAE(tf.keras.Model):
   )
   def decode(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
     """Codes to uint8 images of the padded size; crop with `[:, :h, :w]`."""
+    if self.has_top:
+      top = self.top_quantizer.lookup(top)
     return _to_uint8(
-      self.reconstruct(
-        self.top_quantizer.lookup(top), self.bottom_quantizer.lookup(bottom)
-      )
+      self.reconstruct(top, self.bottom_quantizer.lookup(bottom))
     )
 
   def _image_losses(self, images, training):
     """The loss of each image `[n]`; counts codes and PSNR in passing."""
     size = tf.shape(images)
-    top, bottom = self.quantize(pad_to_grid(images), training)
+    threshold = None
+    if training and self.stage_dropout:
+      threshold = self._draw_thresholds(tf.shape(images)[:1])
+    top, bottom = self.quantize(pad_to_grid(images), training, threshold)
     result = self.reconstruct(top.quantized, bottom.quantized)
     # What was padded is cut off again, so how well it comes back is no matter.
     result = result[:, : size[1], : size[2]]
@@ -328,9 +388,21 @@ class HierarchicalVQVAE(tf.keras.Model):
       )
     self.loss_metric.update_state(loss)
     self.psnr_metric.update_state(psnr(images, _to_uint8(result)))
-    self.top_usage.update_state(top.indices)
-    self.bottom_usage.update_state(bottom.indices)
+    levels = (top, bottom) if self.has_top else (bottom,)
+    for usage, level in zip(self.usages, levels, strict=True):
+      usage.update_state(level.indices)
     return loss
+
+  def _draw_thresholds(self, size: tf.Tensor) -> tf.Tensor:
+    """By what each image is coarsened in training: float32 `[size]`."""
+    seed = tf.stack(
+      [tf.cast(self._config["seed"], tf.int64), self.bottom_quantizer.step]
+    )
+    drawn = noise.uniform(
+      tf.concat([size, [2]], axis=0), seed, *noise.place_of(size)
+    )
+    some = self.bottom_quantizer.draw_threshold(drawn[:, 1])
+    return tf.where(drawn[:, 0] < self.stage_dropout, some, 0.0)
 
   def train_step(self, data) -> dict[str, tf.Tensor]:
     """One step of `fit` on uint8 images (labels, if any, are ignored)."""
@@ -363,6 +435,8 @@ class HierarchicalVQVAE(tf.keras.Model):
     """
     own, theirs = self.get_config(), other.get_config()
     free = ("top_depth", "bottom_depth", "commitment", "seed")
+    if self.has_top != other.has_top:
+      free = free[1:]
     for name in own:
       if name not in free and own[name] != theirs[name]:
         raise UserError(
@@ -372,12 +446,14 @@ class HierarchicalVQVAE(tf.keras.Model):
         )
     for mine, source in zip(self._networks(), other._networks(), strict=True):
       mine.set_weights(source.get_weights())
-    self.top_quantizer.copy_stages(other.top_quantizer)
-    self.bottom_quantizer.copy_stages(other.bottom_quantizer)
+    for mine, theirs in zip(self.quantizers, other.quantizers, strict=True):
+      mine.copy_stages(theirs)
 
   @property
   def quantizers(self) -> tuple[quantizer.VectorQuantizer, ...]:
-    """Top and bottom."""
+    """Top, where there is one, and bottom."""
+    if not self.has_top:
+      return (self.bottom_quantizer,)
     return self.top_quantizer, self.bottom_quantizer
 
   def stored_variables(self) -> list[tuple[tf.Variable, int | None]]:
@@ -405,6 +481,8 @@ class HierarchicalVQVAE(tf.keras.Model):
     return result
 
   def _networks(self):
+    if not self.has_top:
+      return self.encode_bottom, self.to_bottom, self.decoder
     return (
       self.encode_bottom,
       self.encode_top,

@@ -102,10 +102,14 @@ def _train(
   team.say(_stored(folder / codec_training.VQVAE_FILE, started))
   for title, examples in test.items():
     quality = codec_training.evaluate_vqvae(model, examples)
+    used = ", ".join(
+      f"{value:.0f} ({name.removesuffix('_perplexity')})"
+      for name, value in quality.items()
+      if name.endswith("_perplexity")
+    )
     team.say(
       f"test images of {title} classes: {quality['psnr']:.2f} dB PSNR, "
-      f"perplexity {quality['top_perplexity']:.0f} (top), "
-      f"{quality['bottom_perplexity']:.0f} (bottom)"
+      f"perplexity {used}"
     )
   team.say(f"before rounding, {last} classes: {before['psnr']:.2f} dB")
   codes = encode_examples(model, base)

@@ -160,6 +160,8 @@ def _build(
     seed=seed,
     feature_loss=feature_loss,
     feature_weight=recipe.feature_weight,
+    blank=recipe.blank,
+    stage_dropout=recipe.stage_dropout,
   )
   if recipe.start_from:
     origin = pretrained.folder_of(recipe.start_from, (VQVAE_FILE,))
@@ -191,7 +193,7 @@ def _classifier_distance(
   small.classifier.width = config.vqvae.feature_width
   small.classifier.epochs = config.vqvae.feature_epochs
   # The VQ-VAE's gradients pass through it, and nothing scales them.
-  small.mixed_precision = False
+  small.precision = "float32"
   network, _ = train_classifier(
     examples,
     classes=int(examples.labels.max()) + 1,
@@ -241,7 +243,7 @@ class _Pictures(tf.keras.callbacks.Callback):
       tf.summary.image(
         "original above reconstruction", tf.io.decode_png(picture)[tf.newaxis]
       )
-      for level in (self.model.top_usage, self.model.bottom_usage):
+      for level in self.model.usages:
         name = level.name.removesuffix("_perplexity")
         tf.summary.histogram(
           f"usage of {name} codes", tf.convert_to_tensor(level.histogram)

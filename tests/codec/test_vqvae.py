@@ -108,7 +108,7 @@ def test_fit_learns(codebook, layout):
   )
   assert np.mean(gain) > 2
   assert history["bottom_perplexity"][0] > 4
-  assert model.bottom_usage.histogram.numpy().sum() == 60 * 16 * 16
+  assert model.usages[1].histogram.numpy().sum() == 60 * 16 * 16
 
 
 def test_gradients_reach_every_network():

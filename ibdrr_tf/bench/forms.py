@@ -1,0 +1,144 @@
+"""The forms in which `bench accuracy` keeps images: rivals, and ours."""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from ibdrr_tf.bench.accuracy import Form, Kept
+from ibdrr_tf.replay import image_formats, sheets
+from ibdrr_tf.replay.memory import keep_alike
+
+__all__ = ["file_form", "rivals", "sheet_form"]
+
+_BEST = 100
+
+
+def rivals() -> dict[str, Form]:
+  """What a user has without a codec of this package."""
+  return {
+    "avif sheets": sheet_form("avif"),
+    "webp sheets": sheet_form("webp"),
+    "webp files": file_form("webp"),
+  }
+
+
+def sheet_form(kind: str) -> Form:
+  """One contact sheet a class, at the highest quality that fits.
+
+  Args:
+    kind: a key of `sheets.FORMATS`.
+  """
+
+  @functools.cache
+  def encoded(keep: "_Same", quality: int) -> list[list[sheets.Sheet]]:
+    return [
+      sheets.encode(keep.images[keep.labels == label], kind, quality)
+      for label in np.unique(keep.labels)
+    ]
+
+  def form(images, labels, room, share) -> Kept | None:
+    del share  # There is no model.
+    every = _Same(images, labels)
+    some = _Same(*_first_classes(images, labels, 3))
+
+    def size(keep: _Same, quality: int) -> int:
+      of_all = encoded(keep, quality)
+      return sum(len(sheet.data) for part in of_all for sheet in part)
+
+    part = len(some.labels) / len(labels)
+    guess = _highest(lambda quality: size(some, quality) <= room * part)
+    quality = _climb(lambda quality: size(every, quality) <= room, guess)
+    if quality is None:
+      return None
+    decoded = [
+      sheets.decode(part, kind, images.shape[1:])
+      for part in encoded(every, quality)
+    ]
+    return Kept(
+      f"quality {quality}", np.concatenate(decoded), size(every, quality)
+    )
+
+  return form
+
+
+def file_form(kind: str) -> Form:
+  """A file for each image; at the lowest quality, of as many as fit.
+
+  Args:
+    kind: a key of `image_formats.FORMATS`.
+  """
+
+  def form(images, labels, room, share) -> Kept | None:
+    del share
+
+    @functools.cache
+    def encoded(quality: int) -> list[bytes]:
+      return image_formats.encode(images, kind, quality)
+
+    def size(quality: int) -> int:
+      return sum(map(len, encoded(quality)))
+
+    quality = _highest(lambda quality: size(quality) <= room)
+    places = np.arange(len(labels))
+    if quality is None:
+      quality = 0
+      share_that_fits = room / size(0)
+      most = int(share_that_fits * len(labels) / len(np.unique(labels)))
+      if not most:
+        return None
+      held_out = np.zeros(len(labels), bool)
+      places = keep_alike(labels, held_out, most, (0,))
+    kept = [encoded(quality)[place] for place in places]
+    return Kept(
+      f"quality {quality}, {len(places)} images",
+      image_formats.decode(kept, kind, images.shape[1:]),
+      sum(map(len, kept)),
+      places=places,
+    )
+
+  return form
+
+
+class _Same:
+  """Images and labels that a cache takes for the same if they are."""
+
+  def __init__(self, images: np.ndarray, labels: np.ndarray):
+    self.images = images
+    self.labels = labels
+    self._key = (len(labels), images[0].tobytes(), images[-1].tobytes())
+
+  def __hash__(self) -> int:
+    return hash(self._key)
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, _Same) and self._key == other._key
+
+
+def _first_classes(
+  images: np.ndarray, labels: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+  chosen = labels < count
+  return images[chosen], labels[chosen]
+
+
+def _highest(fits: Callable[[int], bool]) -> int | None:
+  """The highest quality, 0 to 100, that fits; None if none does."""
+  low, high = -1, _BEST + 1  # The lower one fits, the higher one does not.
+  while high - low > 1:
+    middle = (low + high) // 2
+    if fits(middle):
+      low = middle
+    else:
+      high = middle
+  return low if low >= 0 else None
+
+
+def _climb(fits: Callable[[int], bool], start: int | None) -> int | None:
+  """As `_highest`, where the answer is near `start`."""
+  quality = start or 0
+  while quality < _BEST and fits(quality):
+    quality += 1
+  while quality >= 0 and not fits(quality):
+    quality -= 1
+  return quality if quality >= 0 else None
