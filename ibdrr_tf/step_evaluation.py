@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.classifier_training import Network
-from ibdrr_tf.codec.vqvae import psnr
+from ibdrr_tf.codec.lossy.vqvae import psnr
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.methods import Method
 from ibdrr_tf.replay.codec import ReplayCodec

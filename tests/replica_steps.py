@@ -20,9 +20,9 @@ from ibdrr_tf.classifiers.classifier import build_classifier
 from ibdrr_tf.classifiers.cosine import cosine_head
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
-from ibdrr_tf.codec import code_tree
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossless import code_tree
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.codec_training.lossless import _Planes
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import in_memory

@@ -10,9 +10,9 @@ from PIL import Image
 from ibdrr_tf import codec_training, training
 from ibdrr_tf import config as configs
 from ibdrr_tf.bench.__main__ import main as bench
-from ibdrr_tf.codec import bit_swap_file
 from ibdrr_tf.codec.__main__ import main as codec
 from ibdrr_tf.codec.image_codec import load_image_codec
+from ibdrr_tf.codec.lossless import bit_swap_file
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import Examples
 from ibdrr_tf.errors import UserError

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from ibdrr_tf.codec import bit_swap_file, code_tree, static, weights
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossless import bit_swap_file, code_tree, static
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossy import vqvae_file
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 
 CODES = 16
 
@@ -29,7 +30,7 @@ def write_codec(folder, seed):
     level.adopt(
       [generator.normal(size=b.shape).astype("f4") for b in level.codebooks]
     )
-  weights.round_weights(vqvae)
+  vqvae_file.round_weights(vqvae)
   books = [b.numpy() for level in vqvae.quantizers for b in level.codebooks]
   model = BitSwapModel(
     [code_tree.make_tree(book) for book in books],
@@ -45,7 +46,7 @@ def write_codec(folder, seed):
   planes = generator.integers(0, CODES, (50, 2, 2, 5))
   tables = static.count_tables(planes, CODES, 1, 1, per_position=False)
   folder.mkdir(exist_ok=True)
-  (folder / "vqvae.ibvq").write_bytes(weights.to_bytes(vqvae))
+  (folder / "vqvae.ibvq").write_bytes(vqvae_file.to_bytes(vqvae))
   (folder / "bitswap.ibbs").write_bytes(bit_swap_file.to_bytes(model))
   (folder / "static.ibst").write_bytes(tables.to_bytes())
   return folder

@@ -9,9 +9,9 @@ from tiny_codec import small_vqvae
 
 from ibdrr_tf.classifier_training import Network, build
 from ibdrr_tf.classifiers.shrink import without_class
-from ibdrr_tf.codec import code_tree
-from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless import code_tree
+from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.evaluation.ledger import Ledger

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.classifier_training import train_classifier
-from ibdrr_tf.codec.vqvae import mean_psnr
+from ibdrr_tf.codec.lossy.vqvae import mean_psnr
 from ibdrr_tf.config import get_config
 from ibdrr_tf.data.examples import Examples, in_memory, select, take
 from ibdrr_tf.data.load import fingerprint

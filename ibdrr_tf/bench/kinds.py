@@ -25,7 +25,9 @@ from ibdrr_tf.bench import (
   train,
 )
 from ibdrr_tf.bench.table import print_table
-from ibdrr_tf.codec import bit_swap_file, model_file, pretrained, weights
+from ibdrr_tf.codec import model_file, pretrained
+from ibdrr_tf.codec.lossless import bit_swap_file
+from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data.examples import Examples, in_memory, select
 from ibdrr_tf.data.load import fingerprint, load_data
 from ibdrr_tf.data.source import Source
@@ -111,7 +113,7 @@ def _lossy(
       # The stored model is in the folder's claim: retrained, it is another.
       identity = fingerprint(source)
       if model:
-        stored = weights.to_bytes(model)
+        stored = vqvae_file.to_bytes(model)
         identity += model_file.fingerprint(stored).hex()
       folder = open_workdir(
         str(pathlib.Path(options.classify) / re.sub(r"\W+", "_", name)),

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from ibdrr_tf import codec_training
 from ibdrr_tf.bench import rivals
-from ibdrr_tf.codec import bit_swap_file, chain, latents, model_file, static
-from ibdrr_tf.codec import planes as planes_module
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.code_codec import CodeCodec
-from ibdrr_tf.codec.range_coder import encode, make_lookup
+from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec.lossless import bit_swap_file, chain, latents, static
+from ibdrr_tf.codec.lossless import planes as planes_module
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
+from ibdrr_tf.codec.lossless.range_coder import encode, make_lookup
 
 __all__ = ["coder_speed", "elbo", "measure", "size_curve", "timed"]
 

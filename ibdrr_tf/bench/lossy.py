@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ibdrr_tf import codec_training
 from ibdrr_tf.classifier_training import train_classifier
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE, mean_psnr
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE, mean_psnr
 from ibdrr_tf.data.examples import (
   Examples,
   in_memory,

@@ -7,7 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.bench import lossy
-from ibdrr_tf.codec import bit_swap_file, pretrained, weights
+from ibdrr_tf.codec import pretrained
+from ibdrr_tf.codec.lossless import bit_swap_file
+from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data.examples import Examples, take
 from ibdrr_tf.data.source import Source
 from ibdrr_tf.evaluation.ledger import Ledger
@@ -106,7 +108,7 @@ def _write_memory(
 ) -> dict[str, Ledger]:
   """Ledgers of a memory of codes, without exemplars and with them."""
   vqvae_data = (folder / pretrained.VQVAE_FILE).read_bytes()
-  codes = encode_examples(weights.from_bytes(vqvae_data), examples)
+  codes = encode_examples(vqvae_file.from_bytes(vqvae_data), examples)
   model = bit_swap_file.from_bytes(
     (folder / pretrained.BITSWAP_FILE).read_bytes()
   )

@@ -10,7 +10,9 @@ import tensorflow as tf
 from ibdrr_tf.classifiers.classifier import build_classifier
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
-from ibdrr_tf.codec import bit_swap_file, pretrained, weights
+from ibdrr_tf.codec import pretrained
+from ibdrr_tf.codec.lossless import bit_swap_file
+from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.replay.code_store import CodeStore
@@ -43,7 +45,7 @@ def measure(
     and `ratio` to raw images.
   """
   folder = pretrained.folder_of(codec)
-  vqvae = weights.from_bytes((folder / pretrained.VQVAE_FILE).read_bytes())
+  vqvae = vqvae_file.from_bytes((folder / pretrained.VQVAE_FILE).read_bytes())
   examples = _noise(steps * _BATCH)
   with tempfile.TemporaryDirectory() as temporary:
     root = pathlib.Path(temporary)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ibdrr_tf.codec import static
+from ibdrr_tf.codec.lossless import static
 
 __all__ = [
   "Coder",

@@ -15,7 +15,8 @@ import time
 import numpy as np
 
 from ibdrr_tf.bench.growth import peak_bytes
-from ibdrr_tf.codec import pretrained, weights
+from ibdrr_tf.codec import pretrained
+from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data import shapes, stream
 from ibdrr_tf.data.examples import take
 from ibdrr_tf.errors import UserError
@@ -117,7 +118,7 @@ def measure_epoch(root: str, way: str) -> dict[str, float]:
 
 def _feed(store: CodeStore, way: str, one: Codes, root: pathlib.Path) -> Feed:
   data = (root / "codec" / pretrained.VQVAE_FILE).read_bytes()
-  vqvae = weights.from_bytes(data)
+  vqvae = vqvae_file.from_bytes(data)
   if way == WAYS[1]:
     return CodeFeed(store.read(), vqvae, _SIZE)
   nothing = one.take(np.zeros(0, np.int64))
@@ -126,7 +127,7 @@ def _feed(store: CodeStore, way: str, one: Codes, root: pathlib.Path) -> Feed:
 
 def _generated(folder: pathlib.Path, count: int) -> Codes:
   """Codes of generated images, sorted by class as in a memory."""
-  vqvae = weights.from_bytes((folder / pretrained.VQVAE_FILE).read_bytes())
+  vqvae = vqvae_file.from_bytes((folder / pretrained.VQVAE_FILE).read_bytes())
   examples = shapes.load_shapes(
     seed=0,
     image_size=_SIZE[0],

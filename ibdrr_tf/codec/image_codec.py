@@ -25,11 +25,13 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files
-from ibdrr_tf.codec import message, model_file, packed, pretrained, vqvae
-from ibdrr_tf.codec.bit_swap import BitSwap
-from ibdrr_tf.codec.code_codec import CodeCodec
-from ibdrr_tf.codec.message import from_number, to_number
-from ibdrr_tf.codec.static import StaticCoder
+from ibdrr_tf.codec import constant_weights, model_file, pretrained
+from ibdrr_tf.codec.lossless import message
+from ibdrr_tf.codec.lossless.bit_swap import BitSwap
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
+from ibdrr_tf.codec.lossless.message import from_number, to_number
+from ibdrr_tf.codec.lossless.static import StaticCoder
+from ibdrr_tf.codec.lossy import vqvae
 from ibdrr_tf.errors import UserError
 
 __all__ = ["ImageCodec", "export", "load_image_codec"]
@@ -79,8 +81,8 @@ class ImageCodec(tf.Module):
     **options: int,
   ):
     super().__init__()
-    model = packed.load_vqvae(vqvae_data)
-    bit_swap_model = packed.load_bit_swap(bitswap_data)
+    model = constant_weights.load_vqvae(vqvae_data)
+    bit_swap_model = constant_weights.load_bit_swap(bitswap_data)
     shape = bit_swap_model.get_config()
     own = model.get_config()
     depths = tuple(shape[f"{level}_depth"] for level in ("top", "bottom"))

@@ -7,12 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files, training
-from ibdrr_tf.codec import bit_swap_file, code_tree, pretrained, static
-from ibdrr_tf.codec.bit_swap_codec import are_alike, codec_of
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec import pretrained
+from ibdrr_tf.codec.lossless import bit_swap_file, code_tree, static
+from ibdrr_tf.codec.lossless.bit_swap_codec import are_alike, codec_of
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.codec.pretrained import BITSWAP_FILE, STATIC_FILE
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
 from ibdrr_tf.replay.codes import Codes

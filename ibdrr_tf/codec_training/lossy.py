@@ -10,9 +10,10 @@ import tensorflow as tf
 from ibdrr_tf import files, training
 from ibdrr_tf.classifier_training import Recipe, train_classifier
 from ibdrr_tf.classifiers.perception import feature_distance
-from ibdrr_tf.codec import pretrained, weights
+from ibdrr_tf.codec import pretrained
+from ibdrr_tf.codec.lossy import vqvae_file
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.codec.pretrained import VQVAE_FILE
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import Examples, ordered_batches
 from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
@@ -100,8 +101,8 @@ def store_vqvae(
     folder: made if it is not there.
     team: all of its workers have the model; one writes.
   """
-  weights.round_weights(model)
-  data = weights.to_bytes(model)
+  vqvae_file.round_weights(model)
+  data = vqvae_file.to_bytes(model)
   team.on_chief(lambda: files.write_bytes(folder / VQVAE_FILE, data))
 
 
@@ -122,7 +123,7 @@ def load_vqvae(folder: str | pathlib.Path) -> HierarchicalVQVAE:
   """Reads the stored lossy stage of a codec folder."""
   folder = pathlib.Path(folder)
   pretrained.check_folder(folder, (VQVAE_FILE,))
-  return weights.from_bytes((folder / VQVAE_FILE).read_bytes())
+  return vqvae_file.from_bytes((folder / VQVAE_FILE).read_bytes())
 
 
 def evaluate_vqvae(

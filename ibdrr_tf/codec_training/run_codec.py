@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.codec import image_codec, pretrained
-from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
+from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec_training import lossless, lossy
 from ibdrr_tf.data.examples import Examples
 from ibdrr_tf.distribution import Team

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.replay.manifest import REMEDY

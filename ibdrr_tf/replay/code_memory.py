@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.replay.code_blocks import CodeBlocks

@@ -21,10 +21,11 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from ibdrr_tf import files
-from ibdrr_tf.codec import bit_swap_file, model_file
-from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec.lossless import bit_swap_file
+from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.code_blocks import CodeBlocks
 from ibdrr_tf.replay.codes import Codes

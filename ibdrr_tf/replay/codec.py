@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data.examples import Examples, in_memory, ordered_batches, take
 from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.replay.codes import Codes

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec.planes import to_planes
+from ibdrr_tf.codec.lossless.planes import to_planes
 
 __all__ = ["Codes"]
 

@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files
-from ibdrr_tf.codec import pretrained, weights
+from ibdrr_tf.codec import pretrained
 from ibdrr_tf.codec.image_codec import ImageCodec
+from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data import augment as augmentation
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.data.tuning import untuned
@@ -189,7 +190,7 @@ class ReplayMemory:
     self._cached: Codes | None = None
     if not hasattr(self, "_vqvae") and not self._is_new:
       data = (self._models / pretrained.VQVAE_FILE).read_bytes()
-      self._vqvae = weights.from_bytes(data)
+      self._vqvae = vqvae_file.from_bytes(data)
 
   def _codes(self) -> Codes:
     if self._cached is None:

@@ -50,10 +50,7 @@ def split(count: int, image_shape: tuple[int, int, int]) -> list[slice]:
   most = (side // image_shape[0]) * (side // image_shape[1])
   sheets = max(1, -(-count // max(1, min(most, _MOST_IMAGES))))
   edges = [count * number // sheets for number in range(sheets + 1)]
-  return [
-    slice(start, stop)
-    for start, stop in itertools.pairwise(edges)
-  ]
+  return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def encode(images: np.ndarray, kind: str, quality: int) -> list[Sheet]:

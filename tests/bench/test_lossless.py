@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ibdrr_tf.bench import lossless
-from ibdrr_tf.codec import chain
+from ibdrr_tf.codec.lossless import chain
 
 IMAGES, CODES = 1500, 16
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ibdrr_tf.bench import lossless, rivals
-from ibdrr_tf.codec import static
+from ibdrr_tf.codec.lossless import static
 
 SHAPE, CODES = (48, 2, 3, 5), 512
 

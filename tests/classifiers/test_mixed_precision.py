@@ -9,7 +9,7 @@ from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers.cosine import cosine_head
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.replay.feeds import Prepared
 
 

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from ibdrr_tf.codec import image_codec as image_codec_module
-from ibdrr_tf.codec import weights
-from ibdrr_tf.codec.code_codec import as_user_error
+from ibdrr_tf.codec.lossless.code_codec import as_user_error
+from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.errors import UserError
 
 
@@ -21,7 +21,7 @@ def assert_same_codes(got, want):
 @pytest.fixture(scope="module")
 def vqvae(codec_folder):
   """The stored model, opened without packing."""
-  return weights.from_bytes((codec_folder / "vqvae.ibvq").read_bytes())
+  return vqvae_file.from_bytes((codec_folder / "vqvae.ibvq").read_bytes())
 
 
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (1, 1), (8, 200)])

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from tiny_step import bytes_in, files_in
 
-from ibdrr_tf.codec import bit_swap_file, code_tree
-from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless import bit_swap_file, code_tree
+from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codes import Codes

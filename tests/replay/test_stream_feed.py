@@ -10,8 +10,8 @@ from tiny_codec import write_codec
 from tiny_step import Onlooker, TinyCodecs, files_in, make_task
 
 from ibdrr_tf import config as defaults
-from ibdrr_tf.codec import weights
-from ibdrr_tf.codec.bit_swap_codec import BitSwapCodec
+from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
+from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.errors import UserError
@@ -47,7 +47,7 @@ class Kept:
 
   def __init__(self, root, coder):
     write_codec(root / "codec", 0)
-    self.vqvae = weights.from_bytes((root / "codec/vqvae.ibvq").read_bytes())
+    self.vqvae = vqvae_file.from_bytes((root / "codec/vqvae.ibvq").read_bytes())
     self.folder = MemoryFolder(root / "memory")
     self.store = CodeStore(self.folder, root / "codec", coder)
     self.parts = [make_codes(n, n) for n in (11, 7)]

@@ -13,9 +13,10 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import bit_swap_file, integer, weights
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossless import bit_swap_file, integer
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossy import vqvae_file
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 
 __all__ = ["PackedWeight", "load_bit_swap", "load_vqvae"]
 
@@ -50,9 +51,9 @@ class PackedWeight:
 
 def load_vqvae(data: bytes) -> HierarchicalVQVAE:
   """Opens a stored VQ-VAE with packed weights: it codes, but cannot learn."""
-  model = weights.from_bytes(data)
+  model = vqvae_file.from_bytes(data)
   packed = {}
-  for variable, values, scale in weights.stored_levels(model):
+  for variable, values, scale in vqvae_file.stored_levels(model):
     packed[variable.ref()] = PackedWeight(values, scale)
   for layer in model.submodules:
     for name, value in list(vars(layer).items()):

@@ -20,8 +20,8 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import chain
-from ibdrr_tf.codec import planes as planes_module
+from ibdrr_tf.codec.lossless import chain
+from ibdrr_tf.codec.lossless import planes as planes_module
 from ibdrr_tf.errors import UserError
 
 __all__ = ["CodeCodec", "Coder", "as_user_error"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import latents
+from ibdrr_tf.codec.lossless import latents
 
 
 def mass(location, scale, z):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import code_tree, latents
-from ibdrr_tf.codec.bit_swap import BitSwap
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless import code_tree, latents
+from ibdrr_tf.codec.lossless.bit_swap import BitSwap
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 
 # Groups so large that it hardly counts what the ends of strings cost.
 CODES, GROUP = 16, 200

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import message, range_coder
+from ibdrr_tf.codec.lossless import message, range_coder
 from ibdrr_tf.errors import UserError
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.codec import model_file
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 
 __all__ = ["from_bytes", "round_weights", "stored_levels", "to_bytes"]
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ibdrr_tf.codec import integer, latents
+from ibdrr_tf.codec.lossless import integer, latents
 
 __all__ = ["DecisionTable"]
 

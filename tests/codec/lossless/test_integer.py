@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import integer
+from ibdrr_tf.codec.lossless import integer
 from ibdrr_tf.errors import UserError
 
 

@@ -3,10 +3,11 @@
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import bit_swap_file, model_file
-from ibdrr_tf.codec.bit_swap import BitSwap
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec.lossless import bit_swap_file
+from ibdrr_tf.codec.lossless.bit_swap import BitSwap
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 
 __all__ = ["BitSwapCodec", "are_alike", "codec_of"]
 

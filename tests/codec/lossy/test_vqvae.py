@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import vqvae
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossy import vqvae
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.errors import UserError
 
 SMALL = {
@@ -196,8 +196,8 @@ def test_users_mistakes():
 TWO_DEVICES = """
 import numpy as np
 import tensorflow as tf
-from ibdrr_tf.codec.quantizer import VectorQuantizer
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossy.quantizer import VectorQuantizer
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(

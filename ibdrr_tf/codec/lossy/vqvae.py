@@ -26,8 +26,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import noise, quantizer
-from ibdrr_tf.codec.vqvae_networks import Networks
+from ibdrr_tf.codec import noise
+from ibdrr_tf.codec.lossy import quantizer
+from ibdrr_tf.codec.lossy.vqvae_networks import Networks
 from ibdrr_tf.errors import UserError
 
 __all__ = [

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ibdrr_tf.codec import message
-from ibdrr_tf.codec.message import from_number, to_number
+from ibdrr_tf.codec.lossless import message
+from ibdrr_tf.codec.lossless.message import from_number, to_number
 
 __all__ = ["HEADER_BYTES", "Opened", "check_seed", "open_chains", "seal"]
 

@@ -17,10 +17,11 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import code_tree, integer, latents, noise
-from ibdrr_tf.codec import planes as planes_module
-from ibdrr_tf.codec.decisions import DecisionTable
-from ibdrr_tf.codec.integer import IntegerConv, IntegerTable, activate
+from ibdrr_tf.codec import noise
+from ibdrr_tf.codec.lossless import code_tree, integer, latents
+from ibdrr_tf.codec.lossless import planes as planes_module
+from ibdrr_tf.codec.lossless.decisions import DecisionTable
+from ibdrr_tf.codec.lossless.integer import IntegerConv, IntegerTable, activate
 
 __all__ = ["BitSwapModel"]
 

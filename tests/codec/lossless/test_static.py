@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import model_file, static
-from ibdrr_tf.codec import planes as planes_module
-from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec.lossless import planes as planes_module
+from ibdrr_tf.codec.lossless import static
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 from ibdrr_tf.errors import UserError
 
 

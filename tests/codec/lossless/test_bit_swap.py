@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import (
+from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec.lossless import (
   bit_swap_file,
   chain,
   code_codec,
   code_tree,
   integer,
   message,
-  model_file,
   static,
 )
-from ibdrr_tf.codec.bit_swap import BitSwap
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
-from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec.lossless.bit_swap import BitSwap
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 from ibdrr_tf.errors import UserError
 
 CODES = 16
@@ -307,9 +307,10 @@ if eager:
   tf.config.run_functions_eagerly(True)
 if xla:
   tf.config.optimizer.set_jit("autoclustering")
-from ibdrr_tf.codec import bit_swap_file, model_file
-from ibdrr_tf.codec.bit_swap import BitSwap
-from ibdrr_tf.codec.code_codec import CodeCodec
+from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec.lossless import bit_swap_file
+from ibdrr_tf.codec.lossless.bit_swap import BitSwap
+from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 files = np.load(sys.argv[1])
 data = files["model"].tobytes()
 coder = BitSwap(bit_swap_file.from_bytes(data))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec.quantizer import (
+from ibdrr_tf.codec.lossy.quantizer import (
   VectorQuantizer,
   nearest_code,
   perplexity,

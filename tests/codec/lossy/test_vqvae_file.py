@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from ibdrr_tf.codec import vqvae, weights
-from ibdrr_tf.codec.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossy import vqvae, vqvae_file
+from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.errors import UserError
 
 SMALL = {
@@ -41,11 +41,11 @@ def sealed(content):
 @pytest.mark.parametrize("layout", ["paper", "subpixel"])
 def test_round_trip_is_exact(layout):
   model = some_model(layout=layout)
-  data = weights.to_bytes(model)
-  loaded = weights.from_bytes(data)
-  assert weights.to_bytes(loaded) == data
-  weights.round_weights(model)
-  assert weights.to_bytes(model) == data
+  data = vqvae_file.to_bytes(model)
+  loaded = vqvae_file.from_bytes(data)
+  assert vqvae_file.to_bytes(loaded) == data
+  vqvae_file.round_weights(model)
+  assert vqvae_file.to_bytes(model) == data
   assert loaded.get_config() == model.get_config()
   for (one, _), (two, _) in zip(
     model.stored_variables(), loaded.stored_variables(), strict=True
@@ -74,7 +74,7 @@ def test_everything_that_codes_is_stored():
 
 
 def test_papers_architecture_fits_in_1_3_megabytes():
-  assert len(weights.to_bytes(HierarchicalVQVAE(layout="paper"))) < 1.3e6
+  assert len(vqvae_file.to_bytes(HierarchicalVQVAE(layout="paper"))) < 1.3e6
 
 
 def test_rounding_hardly_changes_the_reconstruction():
@@ -82,7 +82,7 @@ def test_rounding_hardly_changes_the_reconstruction():
   images = noise(4, 16, 16, 3, seed=1)
   codes = model.encode(images)
   before = model.decode(*codes)
-  weights.round_weights(model)
+  vqvae_file.round_weights(model)
   assert np.mean(vqvae.psnr(before, model.decode(*codes))) > 25
 
 
@@ -93,31 +93,31 @@ def test_each_output_channel_has_its_scale(axis):
   sizes = 10.0 ** np.arange(-3.0, -3.0 + kernel.shape[axis])
   sizes[1] = 0.0
   kernel *= sizes[:, None] if axis == 2 else sizes
-  levels, scales = weights._quantize(kernel.astype(np.float32), axis)
-  restored = weights._dequantize(levels, scales, axis)
+  levels, scales = vqvae_file._quantize(kernel.astype(np.float32), axis)
+  restored = vqvae_file._dequantize(levels, scales, axis)
   others = tuple(a for a in range(4) if a != axis)
   error = np.abs(restored - kernel).max(axis=others)
   peak = np.abs(kernel).max(axis=others)
   # Half a step of 63, and what the float16 scale takes from the largest.
   assert (error <= peak * (0.5 / 63 + 0.001)).all()
   assert np.abs(levels).max() == 63
-  again, same = weights._quantize(restored, axis)
+  again, same = vqvae_file._quantize(restored, axis)
   np.testing.assert_array_equal(again, levels)
   np.testing.assert_array_equal(same, scales)
 
 
 def test_stored_model_gives_the_same_codes_in_a_fresh_process(tmp_path):
   model = some_model()
-  weights.round_weights(model)
+  vqvae_file.round_weights(model)
   images = noise(4, 16, 16, 3, seed=1)
-  (tmp_path / "model").write_bytes(weights.to_bytes(model))
+  (tmp_path / "model").write_bytes(vqvae_file.to_bytes(model))
   np.save(tmp_path / "images.npy", images)
   script = """
 import pathlib, sys
 import numpy as np
-from ibdrr_tf.codec import weights
+from ibdrr_tf.codec.lossy import vqvae_file
 folder = pathlib.Path(sys.argv[1])
-model = weights.from_bytes((folder / "model").read_bytes())
+model = vqvae_file.from_bytes((folder / "model").read_bytes())
 top, bottom = model.encode(np.load(folder / "images.npy"))
 np.savez(folder / "codes.npz", top=top, bottom=bottom)
 """
@@ -129,7 +129,7 @@ np.savez(folder / "codes.npz", top=top, bottom=bottom)
 
 
 def test_loaded_model_can_be_trained_further():
-  loaded = weights.from_bytes(weights.to_bytes(some_model()))
+  loaded = vqvae_file.from_bytes(vqvae_file.to_bytes(some_model()))
   before = loaded.bottom_quantizer.codebooks[0].numpy()
   loaded.quantize(noise(8, 16, 16, 3), training=True)
   after = loaded.bottom_quantizer.codebooks[0].numpy()
@@ -138,17 +138,17 @@ def test_loaded_model_can_be_trained_further():
 
 
 def test_damaged_foreign_and_newer_data():
-  data = weights.to_bytes(some_model())
+  data = vqvae_file.to_bytes(some_model())
   for foreign in (b"", b"IBVQ", b"\x89PNG" + data):
     with pytest.raises(UserError, match="not a stored VQ-VAE"):
-      weights.from_bytes(foreign)
+      vqvae_file.from_bytes(foreign)
   for position in (8, 60, len(data) // 2, len(data) - 1):
     damaged = bytearray(data)
     damaged[position] ^= 1
     with pytest.raises(UserError, match="damaged"):
-      weights.from_bytes(bytes(damaged))
+      vqvae_file.from_bytes(bytes(damaged))
   with pytest.raises(UserError, match="damaged"):
-    weights.from_bytes(data[:-100])
+    vqvae_file.from_bytes(data[:-100])
   newer = sealed(data[:4] + struct.pack("<H", 2) + data[6:-8])
   with pytest.raises(UserError, match="version 2"):
-    weights.from_bytes(newer)
+    vqvae_file.from_bytes(newer)

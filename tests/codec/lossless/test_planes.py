@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ibdrr_tf.codec import code_tree, planes
+from ibdrr_tf.codec.lossless import code_tree, planes
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import integer
+from ibdrr_tf.codec.lossless import integer
 
 __all__ = [
   "BERNOULLI_REACH",

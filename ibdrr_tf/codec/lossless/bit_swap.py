@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ibdrr_tf.codec import latents, message, range_coder
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec.lossless import latents, message, range_coder
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 
 __all__ = ["BitSwap"]
 

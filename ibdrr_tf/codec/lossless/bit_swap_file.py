@@ -6,8 +6,9 @@ The trees are stored too; whoever decodes need not have the VQ-VAE.
 
 import numpy as np
 
-from ibdrr_tf.codec import integer, model_file
-from ibdrr_tf.codec.bit_swap_model import BitSwapModel
+from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec.lossless import integer
+from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 
 __all__ = ["from_bytes", "to_bytes"]
 

@@ -8,8 +8,9 @@ learned model gains, it gains over these.
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import model_file, range_coder
-from ibdrr_tf.codec import planes as planes_module
+from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec.lossless import planes as planes_module
+from ibdrr_tf.codec.lossless import range_coder
 from ibdrr_tf.errors import UserError
 
 __all__ = ["StaticCoder", "count_tables", "pack_plainly", "unpack_plainly"]

@@ -1,0 +1,1 @@
+"""Codes to bit-strings: Bit-Swap, the range coder, and chains."""

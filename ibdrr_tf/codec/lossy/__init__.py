@@ -1,0 +1,1 @@
+"""Images to codes: the VQ-VAE, its codebooks, and its file."""
