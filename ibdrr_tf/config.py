@@ -104,9 +104,10 @@ def get_config() -> ml_collections.ConfigDict:
 
   # The lossless stage.
   config.bitswap = ml_collections.ConfigDict()
-  config.bitswap.latents = 2  # in the Markov chain; 8 is the paper
+  config.bitswap.latents = 2  # in the Markov chain; 8 is the paper; 0 has none
   config.bitswap.latent_channels = 16
   config.bitswap.latent_stride = 4  # codes a side for each; a power of two
+  config.bitswap.latent_kernel = 1  # between latents; 3 sees neighbours
   config.bitswap.latent_warmup = 2.0  # epochs until latents cost what they do
   config.bitswap.width = 32
   config.bitswap.blocks = 1
@@ -137,6 +138,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.memory.exemplars_per_class = 20
   config.memory.selection = "random"  # or herding
   config.memory.quality = 20  # of webp_replay and jpeg_replay
+  # Of codes, 0 to 100; less needs a codec with blank codes, see replay/detail.
+  config.memory.detail = 100
   # Of the same two: star adds what ib_drr_star adds to drr, exemplars what
   # ib_drr adds.
   config.memory.information_back = "none"

@@ -128,6 +128,8 @@ class Team:
     longest = counts.max()
     if not longest:
       return values
+    if not values[:1].size and 0 in values.shape[1:]:  # A level without codes.
+      return np.zeros([counts.sum(), *values.shape[1:]], values.dtype)
     filled = np.zeros([longest, *values.shape[1:]], values.dtype)
     filled[: len(values)] = values
     parts = zip(self._stack(filled), counts, strict=True)

@@ -37,7 +37,7 @@ def codec_quality(
     return {}
   places = np.linspace(0, len(task.new) - 1, min(_SAMPLE, len(task.new)))
   images = task.new.read(tf.constant(places.astype(np.int64)))
-  quality = psnr(images, codec.reconstruct(images))
+  quality = psnr(images, codec.reconstruct(images, memory.detail))
   stored = memory.stored_bytes()
   added = {
     name: stored[name] - before.get(name, 0) for name in ("payload", "codes")

@@ -51,7 +51,13 @@ def validate(config: ml_collections.ConfigDict) -> None:
   for name, value in config.bitswap.items():
     if isinstance(value, str):
       continue
-    _at_least(f"bitswap.{name}", value, 1 if isinstance(value, int) else 0)
+    least = 1 if isinstance(value, int) and name != "latents" else 0
+    _at_least(f"bitswap.{name}", value, least)
+  if config.bitswap.latent_kernel not in (1, 3):
+    raise UserError(
+      f"config.bitswap.latent_kernel={config.bitswap.latent_kernel} is no size "
+      f"of a kernel: give 1 or 3."
+    )
   stride = config.bitswap.latent_stride
   if stride & (stride - 1):
     raise UserError(
@@ -83,10 +89,11 @@ def _validate_memory(config: ml_collections.ConfigDict) -> None:
   _at_least("memory.exemplars_per_class", config.exemplars_per_class, 1)
   _one_of("memory.selection", config.selection, selection.SELECTIONS)
   _at_least("memory.total_bytes", config.total_bytes, 0)
-  if config.quality not in range(101):
-    raise UserError(
-      f"config.memory.quality={config.quality} is out of range: give 0 to 100."
-    )
+  for name in ("quality", "detail"):
+    if config[name] not in range(101):
+      raise UserError(
+        f"config.memory.{name}={config[name]} is out of range: give 0 to 100."
+      )
   back = config.information_back
   _one_of("memory.information_back", back, information_back.RAW_IMAGES)
 

@@ -1,17 +1,37 @@
 """The forms in which `bench accuracy` keeps images: rivals, and ours."""
 
+from __future__ import annotations
+
 import functools
+import pathlib
+import tempfile
 from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 
+from ibdrr_tf import codec_training
 from ibdrr_tf.bench.accuracy import Form, Kept
+from ibdrr_tf.codec import pretrained
+from ibdrr_tf.codec.lossless import bit_swap_file
+from ibdrr_tf.codec.lossless.bit_swap_codec import codec_of
+from ibdrr_tf.config import get_config, use_full_recipe
+from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.replay import image_formats, sheets
+from ibdrr_tf.replay.codec import (
+  coarsen_codes,
+  decode_images,
+  encode_examples,
+)
+from ibdrr_tf.replay.codes import Codes
+from ibdrr_tf.replay.detail import estimated_bytes, finest_detail
 from ibdrr_tf.replay.memory import keep_alike
 
-__all__ = ["file_form", "rivals", "sheet_form"]
+__all__ = ["code_form", "file_form", "rivals", "sheet_form"]
 
 _BEST = 100
+# Headers of chains.
+_OVERHEAD = 1.003
 
 
 def rivals() -> dict[str, Form]:
@@ -31,7 +51,7 @@ def sheet_form(kind: str) -> Form:
   """
 
   @functools.cache
-  def encoded(keep: "_Same", quality: int) -> list[list[sheets.Sheet]]:
+  def encoded(keep: _Same, quality: int) -> list[list[sheets.Sheet]]:
     return [
       sheets.encode(keep.images[keep.labels == label], kind, quality)
       for label in np.unique(keep.labels)
@@ -98,6 +118,81 @@ def file_form(kind: str) -> Form:
     )
 
   return form
+
+
+def code_form(codec: str) -> Form:
+  """Bit-strings of a codec, with as much detail as fits.
+
+  Bit-Swap is fine-tuned on the codes, as a memory does it. Both models count.
+
+  Args:
+    codec: a name or folder.
+  """
+  folder = pretrained.folder_of(codec)
+  vqvae = codec_training.load_vqvae(folder)
+  vqvae_bytes = (folder / pretrained.VQVAE_FILE).stat().st_size
+  start = (folder / pretrained.BITSWAP_FILE).read_bytes()
+
+  @functools.cache
+  def encoded(same: _Same) -> Codes:
+    return encode_examples(vqvae, in_memory(same.images, same.labels))
+
+  @functools.cache
+  def fitted(same: _Same, detail: int, data: bytes) -> bytes:
+    codes = coarsen_codes(vqvae, encoded(same), detail)
+    return _fine_tune(vqvae, codes, data)
+
+  def form(images, labels, room, share) -> Kept | None:
+    same = _Same(images, labels)
+
+    def finest(data: bytes) -> int:
+      model = bit_swap_file.from_bytes(data)
+      free = room - (vqvae_bytes + len(data)) / share
+      return finest_detail(
+        vqvae,
+        encoded(same),
+        lambda codes: _OVERHEAD * estimated_bytes(model, codes) <= free,
+      )
+
+    # A fine-tuned model needs less, and so leaves room for more detail.
+    data = fitted(same, finest(start), start)
+    detail = finest(data)
+    while detail >= 0:
+      data = fitted(same, detail, start)
+      codes = coarsen_codes(vqvae, encoded(same), detail)
+      payload = _coded_bytes(codes, data)
+      if payload + (vqvae_bytes + len(data)) / share <= room:
+        images = decode_images(vqvae, codes, images.shape[1:3])
+        setting = f"detail {detail}"
+        return Kept(setting, images, payload, vqvae_bytes + len(data))
+      detail -= 1
+    return None
+
+  return form
+
+
+def _fine_tune(vqvae, codes: Codes, data: bytes) -> bytes:
+  """The lossless stage, fitted to codes as in a step of a memory."""
+  config = get_config()
+  use_full_recipe(config)
+  with tempfile.TemporaryDirectory() as folder:
+    trainer = codec_training.BitSwapTrainer(
+      config, vqvae, pathlib.Path(folder), tf.distribute.get_strategy()
+    )
+    model = trainer.train(codes, phase=1, start=bit_swap_file.from_bytes(data))
+  return bit_swap_file.to_bytes(model)
+
+
+def _coded_bytes(codes: Codes, data: bytes) -> int:
+  """Bytes of all chains, which are decoded and compared."""
+  codec = codec_of(data)
+  chains = codec.compress(codes.top, codes.bottom)
+  top, bottom = codec.decompress(chains)
+  if not (
+    np.array_equal(top, codes.top) and np.array_equal(bottom, codes.bottom)
+  ):
+    raise RuntimeError("decoded codes differ from what was encoded")
+  return sum(map(len, chains))
 
 
 class _Same:

@@ -272,6 +272,10 @@ def _accuracy(
   recipe = accuracy.protocol()
   recipe.data_dir = config.data_dir
   every = forms.rivals()
+  every |= {
+    f"ours ({pathlib.Path(name).name})": forms.code_form(name)
+    for name in options.codecs
+  }
   unknown = [name for name in options.forms if name not in every]
   if unknown:
     raise UserError(

@@ -17,7 +17,7 @@ from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import report
-from ibdrr_tf.replay.codec import encode_examples
+from ibdrr_tf.replay.codec import coarsen_codes, encode_examples
 from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.validation import validate
 from ibdrr_tf.workdir import open_workdir
@@ -113,6 +113,10 @@ def _train(
     )
   team.say(f"before rounding, {last} classes: {before['psnr']:.2f} dB")
   codes = encode_examples(model, base)
+  if config.vqvae.blank:
+    # One lossless stage for all rates; a memory fits it to its own.
+    details = np.random.default_rng(config.seed).uniform(0, 100, len(codes))
+    codes = coarsen_codes(model, codes, details.round())
   started = time.perf_counter()
   trainer = codec_training.BitSwapTrainer(config, model, folder, strategy)
   bit_swap = trainer.train(codes)

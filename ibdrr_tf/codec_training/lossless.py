@@ -263,6 +263,8 @@ def _build(
     width=recipe.width,
     blocks=recipe.blocks,
     embedding=recipe.embedding,
+    latent_kernel=recipe.latent_kernel,
+    blank=shape.get("blank", False),
     seed=seed,
   )
 

@@ -15,8 +15,9 @@ from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.replay.code_blocks import CodeBlocks
 from ibdrr_tf.replay.code_store import CodeStore
-from ibdrr_tf.replay.codec import decode_images
+from ibdrr_tf.replay.codec import coarsen_codes, decode_images
 from ibdrr_tf.replay.codes import Codes
+from ibdrr_tf.replay.detail import FINEST, estimated_bytes, finest_detail
 from ibdrr_tf.replay.exemplar_memory import without
 from ibdrr_tf.replay.feeds import CodeFeed, Feed
 from ibdrr_tf.replay.image_store import EncodedImages
@@ -28,17 +29,22 @@ __all__ = ["REFITS", "CodeMemory"]
 
 # When Bit-Swap is fine-tuned. always: in each step, as in the paper. growth:
 # once memory has grown by half since the last time, so that the cost of all
-# fine-tunings together is a few times that of the last. never: only where
-# there is no model at all.
+# fine-tunings together is a few times that of the last, or once codes have
+# become coarser. never: only where there is no model at all.
 REFITS = ("always", "growth", "never")
 _GROWTH = 1.5
 _CODE_BYTES = 2  # in RAM
+# What headers, and an estimate that may be wrong, add to the bytes of chains.
+_OVERHEAD = 1.02
 
 
 class CodeMemory(ReplayedMemory):
   """Codes of all images, as chains of bit-strings.
 
-  With a byte budget, raw exemplars go first, then images, of all classes alike.
+  All have one detail (see `replay.detail`): `memory.detail`, or with a byte
+  budget the most at which they fit. When more images come, old codes are made
+  coarser; that needs no image. At no detail at all, or without blank codes, raw
+  exemplars go first, then images, of all classes alike.
 
   Codes whose arrays would exceed `data.ram_bytes` are *streamed*: training
   reads them from the disk in each epoch, and a step appends its codes with the
@@ -61,6 +67,12 @@ class CodeMemory(ReplayedMemory):
     self._new: tuple[Task, Codes] | None = None
     self._old: Codes | None = None
     self._blocks: CodeBlocks | None = None
+    self._planned: tuple[Task, int] | None = None
+
+  @property
+  def detail(self) -> int:
+    """Of the codes in force, 0 to 100; of an empty memory, what it may be."""
+    return self._store.contents.get("detail", self.config.memory.detail)
 
   def read(self) -> Codes:
     """All codes that are remembered; decoded once a step."""
@@ -76,11 +88,11 @@ class CodeMemory(ReplayedMemory):
     )
     if self._room(models) <= 0:
       raise self._too_small(self.config.memory.total_bytes - self._room(models))
-    codes = self._encoded(task)
+    codes = self._coarser(self._encoded(task), self._plan_detail(task))
     if self._is_streamed(codes.count):
       return self._stream(task, codes)
     if self.step >= 0 and self._store.contents["images"]:
-      old = self.read()
+      old = self._coarser(self.read(), self._plan_detail(task))
       codes = Codes.join([old.take(~old.held_out), codes])
     config = self.config.replay
     return CodeFeed(
@@ -110,7 +122,9 @@ class CodeMemory(ReplayedMemory):
     raw = None
     if self.raw == "exemplars":
       raw = self._all_exemplars(task, chosen)
-    self._write(task.step, Codes.join(added), raw)
+    detail = self._plan_detail(task)
+    added = self._coarser(Codes.join(added), detail)
+    self._write(task.step, added, raw, detail)
 
   def forget(self, step: int, label: int) -> None:
     """Keeps the codes of the other classes."""
@@ -120,7 +134,7 @@ class CodeMemory(ReplayedMemory):
     parts = {}
     if len(kept):
       part = self._replace(step, None, kept, None, labels.astype(np.int32))
-      parts[self._store.PART] = part
+      parts[self._store.PART] = {**part, **self._kept_detail(self.detail)}
     if self.raw == "exemplars":
       raw = without(self._exemplars.store.read(), label)
       store = self._exemplars.store
@@ -165,7 +179,42 @@ class CodeMemory(ReplayedMemory):
       self._new = (task, self._codec.encode(task.new))
     return self._new[1]
 
-  def _fitted(self, step: int, added: Codes) -> BitSwapModel | None:
+  def _coarser(self, codes: Codes, detail: int) -> Codes:
+    return coarsen_codes(self._codec.vqvae, codes, detail)
+
+  def _plan_detail(self, task: Task) -> int:
+    """The detail of all codes in a step; what is trained on is what is kept."""
+    if self._planned is None or self._planned[0] is not task:
+      self._planned = (task, self._find_detail(task))
+    return self._planned[1]
+
+  def _find_detail(self, task: Task) -> int:
+    new = self._encoded(task)
+    limited = self.config.memory.total_bytes > 0
+    if not limited or self._is_streamed(new.count):
+      return self.detail
+    contents, model = self._store.contents, self._store.model()
+    room = self._room(
+      self._codec.vqvae_bytes
+      + self._store.model_bytes(contents)
+      + self._guess_exemplars(task)
+    )
+    everything = self._join_old(new, self.detail)
+    return finest_detail(
+      self._codec.vqvae,
+      everything,
+      lambda codes: _OVERHEAD * estimated_bytes(model, codes) <= room,
+      self.detail,
+    )
+
+  def _kept_detail(self, detail: int) -> dict[str, int]:
+    """What the manifest says of it; codecs without blank codes have none."""
+    blank = self._codec.vqvae.bottom_quantizer.blank
+    return {"detail": detail} if blank else {}
+
+  def _fitted(
+    self, step: int, added: Codes, detail: int
+  ) -> BitSwapModel | None:
     """A model fine-tuned on all codes; None if the one there is will do."""
     model, refit = self._store.model(), self.config.bitswap.refit
     contents = self._store.contents
@@ -173,11 +222,15 @@ class CodeMemory(ReplayedMemory):
     if model is not None and (
       refit == "never"
       or self._is_streamed(added.count)
-      or (refit == "growth" and count < _GROWTH * contents["fitted"])
+      or (
+        refit == "growth"
+        and count < _GROWTH * contents["fitted"]
+        and detail == self.detail
+      )
     ):
       return None
     return self._codec.fit_bit_swap(
-      self._join_old(added), phase=step, start=model
+      self._join_old(added, detail), phase=step, start=model
     )
 
   def _labels(self) -> np.ndarray:
@@ -185,25 +238,28 @@ class CodeMemory(ReplayedMemory):
     codes = self._index() if self._is_streamed() else self.read()
     return codes.labels[~codes.held_out]
 
-  def _join_old(self, added: Codes) -> Codes:
+  def _join_old(self, added: Codes, detail: int) -> Codes:
     if not self._store.contents["images"]:
       return added
-    return Codes.join([self.read(), added])
+    return Codes.join([self._coarser(self.read(), detail), added])
 
-  def _write(self, step: int, added: Codes, raw: EncodedImages | None) -> None:
+  def _write(
+    self, step: int, added: Codes, raw: EncodedImages | None, detail: int
+  ) -> None:
     """Writes codes and exemplars of a step, within the byte budget."""
-    model, most = self._fitted(step, added), None
-    if model is None and self.may_append(self._store.contents):
+    model, most = self._fitted(step, added, detail), None
+    may_append = self.may_append(self._store.contents) and detail == self.detail
+    if model is None and may_append:
       part = self._store.append(step, added)
     else:
-      part = self._replace(step, added, None, model)
+      part = self._replace(step, added, None, model, detail=detail)
     room = self._room(self._codec.vqvae_bytes + self._store.model_bytes(part))
     self.dropped = 0
     if _size(part) > room:
 
       def replace(kept: np.ndarray | None) -> int:
         nonlocal part
-        part = self._replace(step, added, kept, model)
+        part = self._replace(step, added, kept, model, detail=detail)
         return _size(part)
 
       size = _size(part)
@@ -211,13 +267,13 @@ class CodeMemory(ReplayedMemory):
         size = replace(None)
       marks = self._labels_and_marks(added)
       _, most = self._fewer(*marks, replace, size, room)
-    parts = {self._store.PART: part}
+    parts = {self._store.PART: {**part, **self._kept_detail(detail)}}
     if raw is not None:
       written = self._exemplars.write(step, raw, room - _size(part), most)
       parts[self._exemplars.store.part] = written[0]
     everything = None
     if not self.dropped and not self._is_streamed(added.count):
-      everything = self._join_old(added)
+      everything = self._join_old(added, detail)
     self._commit(step, parts)
     # What was just verified on the disk need not be decoded again.
     self._old = everything
@@ -261,6 +317,7 @@ class CodeMemory(ReplayedMemory):
     kept: np.ndarray | None,
     model: BitSwapModel | None,
     labels: np.ndarray | None = None,
+    detail: int = FINEST,
   ) -> dict[str, Any]:
     """Writes the codes in force, and added ones, anew.
 
@@ -271,11 +328,12 @@ class CodeMemory(ReplayedMemory):
       model: to write them with; None is the one that is there. Streamed codes
         are always written with the one that is there.
       labels: int32 [n], new labels of all images; None keeps them.
+      detail: that the codes in force are coarsened to; streamed ones are not.
     """
     is_streamed = self._is_streamed(added.count if added else 0)
     if is_streamed and self._store.contents["images"]:
       return self._store.rewrite(step, self._sifted(added, kept, labels))
-    codes = self.read() if added is None else self._join_old(added)
+    codes = self.read() if added is None else self._join_old(added, detail)
     if labels is not None:
       codes = Codes(codes.top, codes.bottom, labels, codes.held_out)
     return self._store.replace(

@@ -17,6 +17,7 @@ from ibdrr_tf.replay.codes import Codes
 
 __all__ = [
   "ReplayCodec",
+  "coarsen_codes",
   "decode_codes",
   "decode_images",
   "encode_examples",
@@ -63,9 +64,14 @@ class ReplayCodec:
     )
     return Codes(*levels, examples.labels)
 
-  def reconstruct(self, images: tf.Tensor) -> tf.Tensor:
+  def reconstruct(self, images: tf.Tensor, detail: float = 100) -> tf.Tensor:
     """What is left of images, uint8 [n, h, w, 3], once they were coded."""
-    return reconstruct(self.vqvae, images)
+    if detail >= 100:
+      return reconstruct(self.vqvae, images)
+    top, bottom = self.vqvae.encode(images)
+    threshold = self.vqvae.bottom_quantizer.threshold(detail)
+    bottom = self.vqvae.coarsen(bottom, tf.fill([len(images)], threshold))
+    return decode_codes(self.vqvae, top, bottom, tuple(images.shape[1:3]))
 
 
 def reconstruct(vqvae: HierarchicalVQVAE, images: tf.Tensor) -> tf.Tensor:
@@ -90,6 +96,31 @@ def encode_examples(vqvae: HierarchicalVQVAE, examples: Examples) -> Codes:
     np.concatenate(level).astype(np.int16) for level in zip(*parts, strict=True)
   )
   return Codes(top, bottom, examples.labels)
+
+
+def coarsen_codes(
+  vqvae: HierarchicalVQVAE, codes: Codes, detail: float | np.ndarray
+) -> Codes:
+  """Codes without the residual stages that change least.
+
+  Args:
+    vqvae: a model with blank codes, unless all detail stays.
+    codes: as they were encoded, or already coarser: then the coarser counts.
+    detail: 0 to 100, of all images or of each; see `VectorQuantizer.threshold`.
+  """
+  details = np.broadcast_to(np.asarray(detail, float), [len(codes)])
+  if np.all(details >= 100):
+    return codes
+  levels, places = np.unique(details, return_inverse=True)
+  known = [vqvae.bottom_quantizer.threshold(level) for level in levels]
+  thresholds = np.array(known, np.float32)[places]
+  bottom = np.empty_like(codes.bottom)
+  for start in range(0, len(codes), _BATCH):
+    part = slice(start, start + _BATCH)
+    bottom[part] = vqvae.coarsen(
+      codes.bottom[part].astype(np.int32), thresholds[part]
+    )
+  return Codes(codes.top, bottom, codes.labels, codes.held_out)
 
 
 def decode_codes(

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from ibdrr_tf.data.examples import Examples, in_memory, ordered_batches, take
 from ibdrr_tf.data.task import Task
@@ -18,8 +17,6 @@ from ibdrr_tf.replay.replayed_memory import ReplayedMemory, order_of
 __all__ = ["ImageMemory"]
 
 _BATCH = 500
-# Raw images that are encoded to guess the size of exemplars.
-_SAMPLE = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,16 +229,6 @@ class ImageMemory(ReplayedMemory):
         np.ones(len(held_out), bool),
       ),
     )
-
-  def _guess_exemplars(self, task: Task) -> int:
-    """About how many bytes raw exemplars will take after this step."""
-    if self.raw != "exemplars" or not len(task.new):
-      return self._exemplars.bytes
-    some = task.new.read(tf.range(min(_SAMPLE, len(task.new)), dtype=tf.int64))
-    sizes = map(len, image_formats.encode(some.numpy(), "lossless"))
-    count = self.config.memory.exemplars_per_class * len(task.new_labels)
-    mean = sum(sizes) / len(some)
-    return self._exemplars.bytes + round(1.05 * count * mean)
 
   def _decode(self, images: EncodedImages) -> np.ndarray:
     return image_formats.decode(

@@ -70,9 +70,11 @@ class Memory(abc.ABC):
   Attributes:
     uses_codec: whether it needs the codec of its setting.
     dropped: images that the last `add` gave up to hold the byte budget.
+    detail: of codes in force, 0 to 100; see `replay.detail`.
   """
 
   uses_codec = False
+  detail = 100
 
   def __init__(self, setting: Setting, step: int | None = -1):
     self.setting = setting

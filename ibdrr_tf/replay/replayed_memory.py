@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from ibdrr_tf.data.examples import Examples, concatenate, in_memory
 from ibdrr_tf.data.task import Task
+from ibdrr_tf.replay import image_formats
 from ibdrr_tf.replay.exemplar_memory import Exemplars
 from ibdrr_tf.replay.feeds import Feed, Twins
 from ibdrr_tf.replay.image_store import EncodedImages
@@ -29,6 +30,8 @@ __all__ = ["ReplayedMemory", "order_of"]
 
 # Fewer images often cost more bytes each: aim a little lower than fits.
 _CAUTION = 0.98
+# Raw images that are encoded to guess the size of exemplars.
+_SAMPLE = 32
 
 
 class ReplayedMemory(Memory):
@@ -103,6 +106,16 @@ class ReplayedMemory(Memory):
       for labels in (self._labels(), self._exemplars.labels())
     )
     return chosen[images[classes] == raw[classes]]
+
+  def _guess_exemplars(self, task: Task) -> int:
+    """About how many bytes raw exemplars will take after this step."""
+    if self.raw != "exemplars" or not len(task.new):
+      return self._exemplars.bytes
+    some = task.new.read(tf.range(min(_SAMPLE, len(task.new)), dtype=tf.int64))
+    sizes = map(len, image_formats.encode(some.numpy(), "lossless"))
+    count = self.config.memory.exemplars_per_class * len(task.new_labels)
+    mean = sum(sizes) / len(some)
+    return self._exemplars.bytes + round(1.05 * count * mean)
 
   def _all_exemplars(self, task: Task, chosen: np.ndarray) -> EncodedImages:
     """Exemplars in force, and the new ones."""

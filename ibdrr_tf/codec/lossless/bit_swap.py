@@ -174,6 +174,8 @@ class BitSwap:
     planes = tf.reshape(group, tf.concat([[-1], tf.shape(group)[2:]], axis=0))
     planes = tf.ensure_shape(planes, [None, None, None, len(model.levels)])
     embedded = model.embed(planes)
+    if not model.latents:
+      return self._push_codes(messages, None, planes, embedded), untouched
     below = None
     for number in range(model.latents):
       q = model.posterior(number, embedded if below is None else below)
@@ -191,11 +193,13 @@ class BitSwap:
     """Takes a group off; gives it as [size, chains, h, w, planes]."""
     model = self._model
     chains = tf.shape(messages)[0]
-    height, width = tf.unstack(model.latent_grid(grid))
-    shape = tf.stack([chains * size, height, width, model.latent_channels])
-    above, messages = self._pull_latent(
-      messages, latents.prior(tf.zeros(shape))
-    )
+    above = None
+    if model.latents:
+      height, width = tf.unstack(model.latent_grid(grid))
+      shape = tf.stack([chains * size, height, width, model.latent_channels])
+      above, messages = self._pull_latent(
+        messages, latents.prior(tf.zeros(shape))
+      )
     for number in range(model.latents - 1, 0, -1):
       latent, messages = self._pull_latent(
         messages, model.prior(number - 1, above)
@@ -203,8 +207,11 @@ class BitSwap:
       q = model.posterior(number, latent)
       messages = self._unpop(messages, q, above)
       above = latent
-    planes, embedded, messages = self._pull_codes(messages, above, grid)
-    messages = self._unpop(messages, model.posterior(0, embedded), above)
+    planes, embedded, messages = self._pull_codes(
+      messages, above, chains * size, grid
+    )
+    if model.latents:
+      messages = self._unpop(messages, model.posterior(0, embedded), above)
     planes = tf.reshape(
       planes, [chains, size, grid[0], grid[1], len(model.levels)]
     )
@@ -263,10 +270,15 @@ class BitSwap:
     tables = [model.decision_table(level) for level in range(len(model.trees))]
     indices, values = [], []
     chains = tf.shape(messages)[0]
+    one_by_one = tf.unstack(planes, axis=3)
     for k, level in enumerate(model.levels):
-      codes = planes[..., k]
+      codes = one_by_one[k]
       nodes = tf.gather(model.nodes[level], codes)
       odds = tables[level].log_odds(features[k], nodes)
+      blank = model.surely_blank(one_by_one, k)
+      if blank is not None:
+        certain = model.certain_odds(level)
+        odds = tf.where(blank[..., tf.newaxis], certain, odds)
       indices.append(self._by_decision(_bernoulli(odds), chains))
       bits = tf.gather(model.bits[level], codes)
       values.append(self._by_decision(bits, chains))
@@ -281,17 +293,19 @@ class BitSwap:
     values = tf.reshape(values, [chains, -1, depth])
     return tf.reshape(tf.transpose(values, [0, 2, 1]), [chains, -1])
 
-  def _pull_codes(self, messages, latent, grid):
+  def _pull_codes(self, messages, latent, count, grid):
     """Pulls planes; gives them, their embeddings and the messages below."""
     model = self._model
     strings, messages = message.pull(messages)
     handle = range_coder.start_decoding(strings, self._lookup)
-    context = model.start_context(latent, grid)
+    context = model.start_context(latent, count, grid)
     planes, embedded = [], []
     tables = [model.decision_table(level) for level in range(len(model.trees))]
     for k, level in enumerate(model.levels):
       features = model.features(context, k)
-      handle, leaf = self._pull_leaves(handle, features, level, tables[level])
+      handle, leaf = self._pull_leaves(
+        handle, features, level, tables[level], model.surely_blank(planes, k)
+      )
       codes = tf.gather(self._codes[level], leaf)
       planes.append(codes)
       embedded.append(model.embeddings[level](codes))
@@ -299,12 +313,15 @@ class BitSwap:
         context = model.add_context(context, k, embedded[k])
     return tf.stack(planes, axis=-1), embedded, messages
 
-  def _pull_leaves(self, handle, features, level, table):
+  def _pull_leaves(self, handle, features, level, table, blank):
     """Walks a plane's codes down their tree; gives the leaves, [n, h, w]."""
     leaves, depth = self._model.bits[level].shape
+    certain = self._model.certain_odds(level)
 
     def body(step, handle, node):
       odds = table.log_odds(features, node[..., tf.newaxis])
+      if blank is not None:
+        odds = tf.where(blank[..., tf.newaxis], certain[step], odds)
       index = tf.reshape(_bernoulli(odds), [tf.shape(handle)[0], -1])
       handle, bits = range_coder.decode_next(handle, index)
       return step + 1, handle, 2 * node + 1 + tf.reshape(bits, tf.shape(node))

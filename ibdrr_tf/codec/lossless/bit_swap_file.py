@@ -13,7 +13,9 @@ from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 __all__ = ["from_bytes", "to_bytes"]
 
 _MAGIC = b"IBBS"
-_VERSION = 2  # 2: latents may have a coarser grid
+# 2: latents may have a coarser grid. 3: no latents, or blank codes, or small
+# kernels between latents; who needs none of that is still written as 2.
+_VERSION = 3
 
 
 def to_bytes(model: BitSwapModel) -> bytes:
@@ -30,7 +32,10 @@ def to_bytes(model: BitSwapModel) -> bytes:
     "config": model.get_config(),
     "codes": [len(tree) for tree in model.trees],
   }
-  return model_file.pack(_MAGIC, _VERSION, header, arrays)
+  config = header["config"]
+  is_new = not config["latents"] or {"blank", "latent_kernel"} & set(config)
+  version = _VERSION if is_new else _VERSION - 1
+  return model_file.pack(_MAGIC, version, header, arrays)
 
 
 def from_bytes(data: bytes) -> BitSwapModel:

@@ -7,6 +7,10 @@ The codes of both levels are planes on one grid (see `planes`), drawn one plane
 after the other: p(plane_k | planes before k, z_1). Given z_1 and those planes,
 the codes of a plane are independent, each a path through the tree of its
 codebook (see `code_tree`). All networks are integer (see `integer`).
+
+Without latents this is a plain autoregressive model of planes. Where codes may
+be blank (see `quantizer`), a place that left out a stage leaves out all later
+ones, and their decisions are certain.
 """
 
 from __future__ import annotations
@@ -37,13 +41,16 @@ class BitSwapModel(tf.keras.Model):
       [codes], the leaf of each code, see `code_tree.make_tree`.
     top_depth: stages of the top level.
     bottom_depth: stages of the bottom level.
-    latents: number of latents in the chain, L.
+    latents: number of latents in the chain, L; 0 has none.
     latent_channels: of each latent, at every position of its grid.
     latent_stride: codes along each side of a latent's position, a power of 2;
       at 1 the latents have the grid of the planes.
     width: channels of the likelihood's network.
     blocks: residual blocks in it.
     embedding: channels of a code.
+    latent_kernel: side of the convolutions between latents. Where images have
+      one position of latents, the outer weights of larger ones never learn.
+    blank: whether code 0 of the bottom's later stages is blank.
     seed: of the noise in training.
   """
 
@@ -58,6 +65,8 @@ class BitSwapModel(tf.keras.Model):
     width: int = 64,
     blocks: int = 2,
     embedding: int = 24,
+    latent_kernel: int = 3,
+    blank: bool = False,
     seed: int = 0,
     **kwargs,
   ):
@@ -73,6 +82,11 @@ class BitSwapModel(tf.keras.Model):
       "embedding": embedding,
       "seed": seed,
     }
+    # Models of the first version have no such words in their files.
+    if latent_kernel != 3:
+      self._config["latent_kernel"] = latent_kernel
+    if blank:
+      self._config["blank"] = True
     self.trees = [np.asarray(tree, np.int32) for tree in trees]
     self.levels = planes_module.plane_levels(top_depth, bottom_depth)
     paths = [code_tree.bits_of_codes(tree) for tree in self.trees]
@@ -88,8 +102,7 @@ class BitSwapModel(tf.keras.Model):
     self.elbo_bits(tf.zeros([1, 2, 2, len(self.levels)], tf.int32))
 
   def _make_layers(self, config: dict) -> None:
-    width, channels = config["width"], config["latent_channels"]
-    planes = len(self.levels)
+    width, planes = config["width"], len(self.levels)
     self.embeddings = [
       IntegerTable(len(tree), config["embedding"]) for tree in self.trees
     ]
@@ -98,7 +111,6 @@ class BitSwapModel(tf.keras.Model):
       IntegerConv(width, 3, gain=0.5, name=f"context_{k}")
       for k in range(planes - 1)
     ]
-    self.from_latent = IntegerConv(width, 3, gain=0.5, name="from_latent")
     self.plane_bias = IntegerTable(planes, width, deviation=0.3)
     self.blocks = [
       (
@@ -115,6 +127,15 @@ class BitSwapModel(tf.keras.Model):
     self.decision_bias = [
       IntegerTable(len(tree) - 1, 1, deviation=0.01) for tree in self.trees
     ]
+    self.from_latent, self.infer_codes = [], []
+    self.infer, self.generate = [], []
+    if config["latents"]:
+      self._make_latents(planes, config)
+
+  def _make_latents(self, planes: int, config: dict) -> None:
+    width, channels = config["width"], config["latent_channels"]
+    size = config.get("latent_kernel", 3)
+    self.from_latent = [IntegerConv(width, 3, gain=0.5, name="from_latent")]
     self.infer_codes = [
       IntegerConv(width, 1, gain=0.5, name=f"infer_codes_{k}")
       for k in range(planes)
@@ -122,11 +143,11 @@ class BitSwapModel(tf.keras.Model):
     for conv in self.infer_codes:
       # They are never called one by one, which is when Keras builds layers.
       conv.build(tf.TensorShape([None, None, None, config["embedding"]]))
-    self.infer = [_head(width, channels, f"infer_{1}")]
-    self.generate = []
+    self.infer = [_head(width, channels, size, f"infer_{1}")]
     for number in range(1, config["latents"]):
-      self.infer.append(_head(width // 2, channels, f"infer_{number + 1}"))
-      self.generate.append(_head(width // 2, channels, f"generate_{number}"))
+      half = width // 2
+      self.infer.append(_head(half, channels, size, f"infer_{number + 1}"))
+      self.generate.append(_head(half, channels, size, f"generate_{number}"))
 
   @property
   def latents(self) -> int:
@@ -157,7 +178,7 @@ class BitSwapModel(tf.keras.Model):
     groups = (
       self.embeddings,
       self.context,
-      [self.from_latent, self.plane_bias],
+      [*self.from_latent, self.plane_bias],
       [layer for block in self.blocks for layer in block],
       self.decisions,
       self.decision_bias,
@@ -172,7 +193,7 @@ class BitSwapModel(tf.keras.Model):
     # A bias of a plane, or an activation, may be added to a sum.
     more = integer.ACTIVATION_MAX * integer.WEIGHT_UNIT
     joined = {
-      "context": [*self.context, self.from_latent],
+      "context": [*self.context, *self.from_latent],
       "infer_codes": self.infer_codes,
     }
     known = {id(conv) for convs in joined.values() for conv in convs}
@@ -180,6 +201,8 @@ class BitSwapModel(tf.keras.Model):
       if isinstance(layer, IntegerConv) and id(layer) not in known:
         joined[layer.name] = [layer]
     for name, convs in joined.items():
+      if not convs:
+        continue
       integer.check_exact(name, sum(conv.bound() for conv in convs) + more)
     for table in self.decisions:
       sums = np.abs(table.integers().numpy().astype("f8")).sum(axis=1)
@@ -216,14 +239,25 @@ class BitSwapModel(tf.keras.Model):
     """p(z_{number+1} | z_{number+2})."""
     return _apply_head(self.generate[number], latents.to_activation(above))
 
-  def start_context(self, latent: tf.Tensor, grid: tf.Tensor) -> tf.Tensor:
-    """What z_1 says about all planes, of a grid [2]: sums [n, h, w, width]."""
+  def start_context(
+    self, latent: tf.Tensor | None, count: tf.Tensor, grid: tf.Tensor
+  ) -> tf.Tensor:
+    """What z_1 says about all planes: sums [n, h, w, width].
+
+    Args:
+      latent: z_1, or None where there is none.
+      count: number of images, int32 [].
+      grid: int32 [2], height and width of the planes.
+    """
+    if latent is None:
+      shape = tf.stack([count, grid[0], grid[1], self._config["width"]])
+      return tf.zeros(shape)
     stride = self._config["latent_stride"]
     known = latents.to_activation(latent)
     if stride > 1:
       known = tf.repeat(tf.repeat(known, stride, axis=1), stride, axis=2)
       known = known[:, : grid[0], : grid[1]]
-    return self.from_latent(known)
+    return self.from_latent[0](known)
 
   def add_context(
     self, context: tf.Tensor, plane: int, embedded: tf.Tensor
@@ -237,14 +271,15 @@ class BitSwapModel(tf.keras.Model):
     return self._refine(context + bias)
 
   def features_of_known(
-    self, latent: tf.Tensor, embedded: list[tf.Tensor]
+    self, latent: tf.Tensor | None, embedded: list[tf.Tensor]
   ) -> tf.Tensor:
     """Features of all planes, where all are known: [planes, n, h, w, width].
 
     The planes pass the network as one batch. One after the other, as a decoder
     must, they would make a graph that takes longer to build than to run.
     """
-    start = self.start_context(latent, tf.shape(embedded[0])[1:3])
+    shape = tf.shape(embedded[0])
+    start = self.start_context(latent, shape[0], shape[1:3])
     known = [
       conv(e) for conv, e in zip(self.context, embedded[:-1], strict=True)
     ]
@@ -269,6 +304,29 @@ class BitSwapModel(tf.keras.Model):
       self.decisions[level].integers(),
       self.decision_bias[level].integers()[:, 0] * integer.WEIGHT_UNIT,
     )
+
+  def certain_odds(self, level: int) -> tf.Tensor:
+    """Log-odds of the decisions that lead to a blank code: float32 [depth]."""
+    bits = tf.cast(self.bits[level][0], tf.float32)
+    return (2.0 * bits - 1.0) * latents.BERNOULLI_REACH
+
+  def surely_blank(
+    self, planes: list[tf.Tensor], number: int
+  ) -> tf.Tensor | None:
+    """Where the codes of a plane can only be blank.
+
+    Args:
+      planes: those before it, each int32 [...].
+      number: of the plane.
+
+    Returns:
+      bool [...], or None where nothing is sure. The first two stages are never:
+      the second is the first that may be left out.
+    """
+    first = self._config["top_depth"] + 2 * planes_module.PHASES
+    if not self._config.get("blank") or number < first:
+      return None
+    return tf.equal(planes[number - planes_module.PHASES], 0)
 
   def _code_bits(
     self, features: tf.Tensor, level: int, codes: tf.Tensor
@@ -295,9 +353,14 @@ class BitSwapModel(tf.keras.Model):
         level,
         tf.reshape(codes, [-1]),
       )
-      bits += tf.reduce_sum(
-        tf.reshape(of_codes, tf.shape(codes)), axis=[0, 2, 3]
-      )
+      of_codes = tf.reshape(of_codes, tf.shape(codes))
+      blank = [
+        self.surely_blank(tf.unstack(planes, axis=3), number)
+        for number in range(members.start, members.stop)
+      ]
+      if blank[0] is not None:
+        of_codes = tf.where(tf.stack(blank), 0.0, of_codes)
+      bits += tf.reduce_sum(of_codes, axis=[0, 2, 3])
     return bits
 
   def elbo_bits(
@@ -339,8 +402,11 @@ class BitSwapModel(tf.keras.Model):
         else self.prior(number, drawn[number + 1])
       )
       latent_bits -= latents.log2_mass(p, latent)
-    latent_bits = tf.reduce_sum(latent_bits, axis=[1, 2, 3])
-    features = self.features_of_known(drawn[0], embedded)
+    if not drawn:
+      latent_bits = tf.zeros(tf.shape(planes)[:1])
+    else:
+      latent_bits = tf.reduce_sum(latent_bits, axis=[1, 2, 3])
+    features = self.features_of_known(drawn[0] if drawn else None, embedded)
     return latent_bits + self._all_code_bits(features, planes), latent_bits
 
   def restart(self, seed: int, latent_warmup: int = 0) -> None:
@@ -409,11 +475,11 @@ def _shrink(hidden: tf.Tensor, stride: int) -> tf.Tensor:
 
 
 def _head(
-  width: int, channels: int, name: str
+  width: int, channels: int, size: int, name: str
 ) -> tuple[IntegerConv, IntegerConv]:
   return (
-    IntegerConv(width, 3, name=f"{name}_hidden"),
-    IntegerConv(2 * channels, 3, gain=0.3, name=f"{name}_out"),
+    IntegerConv(width, size, name=f"{name}_hidden"),
+    IntegerConv(2 * channels, size, gain=0.3, name=f"{name}_out"),
   )
 
 

@@ -9,10 +9,12 @@ before it.
 
 import tensorflow as tf
 
-__all__ = ["from_planes", "plane_levels", "to_planes"]
+__all__ = ["PHASES", "from_planes", "plane_levels", "to_planes"]
 
 # Diagonal neighbours first: the other two phases lie between known codes.
 _PHASES = ((0, 0), (1, 1), (0, 1), (1, 0))
+# Planes of one stage of the bottom level.
+PHASES = len(_PHASES)
 
 
 def plane_levels(top_depth: int, bottom_depth: int) -> list[int]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.errors import UserError
@@ -307,6 +308,21 @@ class VectorQuantizer(tf.keras.layers.Layer):
     stays = (length >= threshold) | (stages == 0)
     stays = tf.math.cumprod(tf.cast(stays, tf.int32), axis=3)
     return indices * stays
+
+  def threshold(self, detail: float) -> float:
+    """What to coarsen by, on a scale that does not depend on the model.
+
+    Args:
+      detail: 0 to 100, the share of codes after the first stage that are long
+        enough to stay, in percent: 100 keeps all stages, 0 the first alone.
+    """
+    if detail >= 100:
+      return 0.0
+    if detail <= 0:
+      return float("inf")
+    books = np.stack([book.numpy() for book in self.codebooks[1:]])
+    lengths = np.sort(np.square(books.astype(np.float64)).sum(axis=2).ravel())
+    return float(lengths[int((1 - detail / 100) * len(lengths))])
 
   def draw_threshold(self, drawn: tf.Tensor) -> tf.Tensor:
     """Thresholds all over the range in which they matter.

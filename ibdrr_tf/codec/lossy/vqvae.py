@@ -367,6 +367,22 @@ class HierarchicalVQVAE(tf.keras.Model):
       self.reconstruct(top, self.bottom_quantizer.lookup(bottom))
     )
 
+  @tf.function(
+    autograph=False,
+    input_signature=[
+      tf.TensorSpec([None] * 4, tf.int32),
+      tf.TensorSpec([None], tf.float32),
+    ],
+  )
+  def coarsen(self, bottom: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    """The bottom's codes without the stages that change least.
+
+    Args:
+      bottom: int32 `[n, h, w, bottom_depth]`.
+      threshold: float32 `[n]`, see `VectorQuantizer.threshold`.
+    """
+    return self.bottom_quantizer.coarsen(bottom, threshold)
+
   def _image_losses(self, images, training):
     """The loss of each image `[n]`; counts codes and PSNR in passing."""
     size = tf.shape(images)

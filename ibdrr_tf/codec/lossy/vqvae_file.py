@@ -20,7 +20,8 @@ from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 __all__ = ["from_bytes", "round_weights", "stored_levels", "to_bytes"]
 
 _MAGIC = b"IBVQ"
-_VERSION = 1
+# 2: no top level, or blank codes; who has neither is still written as 1.
+_VERSION = 2
 # The largest integers. Measured on a model of 25.83 dB trained on CIFAR-100:
 # kernels at 127 / 63 / 31 lose 0.008 / 0.034 / 0.125 dB, and each halving saves
 # one bit a weight. Codebooks at 127 lose less than 0.001 dB.
@@ -121,8 +122,10 @@ def to_bytes(model: HierarchicalVQVAE) -> bytes:
     else:
       levels, scales = _quantize(variable.numpy(), axis)
       arrays += [levels, scales.astype("<f2")]
-  header = {"config": model.get_config()}
-  return model_file.pack(_MAGIC, _VERSION, header, arrays)
+  config = model.get_config()
+  is_new = not config["top_depth"] or "blank" in config
+  version = _VERSION if is_new else _VERSION - 1
+  return model_file.pack(_MAGIC, version, {"config": config}, arrays)
 
 
 def from_bytes(data: bytes) -> HierarchicalVQVAE:

@@ -19,6 +19,7 @@ from ibdrr_tf.codec.lossless import (
   message,
   static,
 )
+from ibdrr_tf.codec.lossless import planes as planes_module
 from ibdrr_tf.codec.lossless.bit_swap import BitSwap
 from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.lossless.code_codec import CodeCodec
@@ -112,13 +113,61 @@ def test_a_thousand_random_shapes(model):
 
 @pytest.mark.parametrize(
   ("depths", "latents", "grid"),
-  [((1, 1), 8, (2, 2)), ((2, 2), 1, (1, 3)), ((1, 3), 3, (2, 1))],
+  [
+    ((1, 1), 8, (2, 2)),
+    ((2, 2), 1, (1, 3)),
+    ((1, 3), 3, (2, 1)),
+    ((1, 1), 0, (2, 3)),
+    ((0, 2), 0, (2, 2)),
+    ((0, 1), 2, (1, 2)),
+  ],
 )
 def test_depths_and_chains_of_latents(depths, latents, grid):
   """Eight latents are the paper's setting; depth is the rate's dial."""
   codec = make_codec(make_model(depths, latents), chain_images=11, group=4)
   codes = random_codes(np.random.default_rng(1), 25, grid, depths)
   assert_same(codec.decompress(codec.compress(*codes)), codes)
+
+
+def nested(generator, count, grid, depth):
+  """Codes of a bottom level whose places end in blank codes, or do not."""
+  height, width = grid
+  shape = (count, 2 * height, 2 * width, depth)
+  bottom = generator.integers(1, CODES, shape)
+  kept = generator.integers(1, depth + 1, shape[:3])
+  bottom *= np.arange(depth) < kept[..., np.newaxis]
+  return np.zeros((count, height, width, 0), int), bottom
+
+
+@pytest.mark.parametrize("latents", [0, 2])
+def test_what_follows_a_blank_code_is_free(latents):
+  depths, generator = (0, 4), np.random.default_rng(3)
+  free, paid = (
+    make_model(depths, latents, blank=blank) for blank in (True, False)
+  )
+  codes = nested(generator, 30, (2, 3), 4)
+  sizes = []
+  for model in (free, paid):
+    codec = make_codec(model, chain_images=11, group=4)
+    chains = codec.compress(*codes)
+    assert_same(codec.decompress(chains), codes)
+    sizes.append(sum(map(len, chains)))
+  # A third of these codes follow blanks; latents cost some bits of their own.
+  assert sizes[0] < 0.9 * sizes[1]
+  # Codes that break the rule cost more, and come back all the same.
+  others = random_codes(generator, 9, (2, 3), depths)
+  codec = make_codec(free, chain_images=11, group=4)
+  assert_same(codec.decompress(codec.compress(*others)), others)
+
+
+@pytest.mark.parametrize("blank", [False, True])
+def test_lengths_are_those_that_training_counts(blank):
+  model = make_model((0, 4), latents=0, blank=blank)
+  codes = nested(np.random.default_rng(5), 400, (2, 2), 4)
+  planes = planes_module.to_planes(*(tf.constant(c, tf.int32) for c in codes))
+  want = float(tf.reduce_sum(model.elbo_bits(planes)[0])) / 8
+  chains = make_codec(model).compress(*codes)
+  assert sum(map(len, chains)) == pytest.approx(want, rel=0.02)
 
 
 @pytest.mark.parametrize("stride", [2, 4])
