@@ -79,17 +79,29 @@ class Onlooker:
     return images.reshape(len(images), -1).astype(np.float32) / 255
 
 
-def make_models(count: int) -> tuple:
+def make_models(count: int, **options) -> tuple:
   """A VQ-VAE, and Bit-Swap models that have learned nothing, but code."""
   tf.keras.utils.set_random_seed(0)
-  vqvae = small_vqvae(64)
+  vqvae = small_vqvae(64, **options)
+  if options.get("blank"):
+    vqvae.quantize(pixels(make_examples({0: 64}, (9,))), training=True)
+  shape = vqvae.get_config()
   trees = [
     code_tree.make_tree(book.numpy())
     for quantizer in vqvae.quantizers
     for book in quantizer.codebooks
   ]
   models = [
-    BitSwapModel(trees, latents=1, width=8, blocks=1, embedding=4)
+    BitSwapModel(
+      trees,
+      shape["top_depth"],
+      shape["bottom_depth"],
+      latents=1,
+      width=8,
+      blocks=1,
+      embedding=4,
+      blank=shape.get("blank", False),
+    )
     for _ in range(count)
   ]
   return vqvae, models
@@ -98,12 +110,15 @@ def make_models(count: int) -> tuple:
 class TinyCodecs:
   """Makes codecs that share graphs; each has a folder of its own.
 
+  Args:
+    **options: of the VQ-VAE.
+
   Attributes:
     fits: how many images each fit of a Bit-Swap model has seen.
   """
 
-  def __init__(self):
-    self.vqvae, self._models = make_models(2)
+  def __init__(self, **options):
+    self.vqvae, self._models = make_models(2, **options)
     self._coder = BitSwapCodec(chain_images=8, group=4)
     self.fits: list[int] = []
 

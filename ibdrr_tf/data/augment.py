@@ -32,7 +32,10 @@ def draw_crops(count: int, padding: int, seed: tf.Tensor) -> tf.Tensor:
 def crop_and_flip(
   images: tf.Tensor, crops: tf.Tensor, padding: int
 ) -> tf.Tensor:
-  """Pads with black, then crops and flips each image of a batch.
+  """Pads by reflection, then crops and flips each image of a batch.
+
+  With black borders, 12 epochs on 20 classes of CIFAR-100 end three points
+  lower (65.1 and 68.15 %, one seed; the protocol of `bench accuracy`).
 
   Args:
     images: [b, h, w, c], of any dtype; it is kept.
@@ -43,13 +46,20 @@ def crop_and_flip(
     [b, h, w, c].
   """
   height, width = images.shape[1:3]
-  pad = [padding, padding]
-  padded = tf.pad(images, [[0, 0], pad, pad, [0, 0]])
   rows = crops[:, 0, tf.newaxis] + tf.range(height)
   columns = tf.range(width)
   columns = tf.where(
     crops[:, 2, tf.newaxis] == 1, columns[::-1], columns
   )  # A flip is a crop whose columns are read backwards.
   columns += crops[:, 1, tf.newaxis]
-  cropped = tf.gather(padded, rows, axis=1, batch_dims=1)
+  rows = _reflected(rows - padding, height)
+  columns = _reflected(columns - padding, width)
+  cropped = tf.gather(images, rows, axis=1, batch_dims=1)
   return tf.gather(cropped, columns, axis=2, batch_dims=1)
+
+
+def _reflected(places: tf.Tensor, size: int) -> tf.Tensor:
+  """Where an image, reflected at its edges without end, has a place."""
+  period = max(2 * size - 2, 1)
+  places = tf.abs(places) % period
+  return tf.where(places < size, places, period - places)

@@ -111,6 +111,7 @@ def coarsen_codes(
   details = np.broadcast_to(np.asarray(detail, float), [len(codes)])
   if np.all(details >= 100):
     return codes
+  vqvae.bottom_quantizer.check_blank()
   levels, places = np.unique(details, return_inverse=True)
   known = [vqvae.bottom_quantizer.threshold(level) for level in levels]
   thresholds = np.array(known, np.float32)[places]

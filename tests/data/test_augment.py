@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from ibdrr_tf.data import augment
@@ -12,13 +13,24 @@ def test_crops_equal_padding_and_slicing_in_numpy():
   )
   crops = augment.draw_crops(50, 4, SEED)
   got = augment.crop_and_flip(tf.constant(images), crops, 4).numpy()
-  padded = np.pad(images, [(0, 0), (4, 4), (4, 4), (0, 0)])
+  padded = np.pad(images, [(0, 0), (4, 4), (4, 4), (0, 0)], mode="reflect")
   for i, (row, column, flip) in enumerate(crops.numpy()):
     want = padded[i, row : row + 9, column : column + 7]
     if flip:
       want = want[:, ::-1]
     np.testing.assert_array_equal(got[i], want)
   assert got.dtype == np.uint8
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_images_may_be_smaller_than_their_padding(size):
+  image = np.arange(3 * size * size, dtype=np.uint8).reshape(1, size, size, 3)
+  padded = np.pad(image, [(0, 0), (4, 4), (4, 4), (0, 0)], mode="reflect")
+  for row in range(9):
+    crops = np.array([[row, 8 - row, 0]], np.int32)
+    got = augment.crop_and_flip(tf.constant(image), crops, 4).numpy()
+    want = padded[:, row : row + size, 8 - row : 8 - row + size]
+    np.testing.assert_array_equal(got, want)
 
 
 def test_crops_cover_their_range_evenly():

@@ -296,11 +296,7 @@ class VectorQuantizer(tf.keras.layers.Layer):
     Returns:
       int32 of the same shape.
     """
-    if not self.blank:
-      raise UserError(
-        "this VQ-VAE has no blank codes, so that no stage can be left out: "
-        "train one with --config.vqvae.blank=true."
-      )
+    self.check_blank()
     lengths = tf.reduce_sum(tf.square(tf.stack(self.codebooks)), axis=2)
     stages = tf.broadcast_to(tf.range(self.depth), tf.shape(indices))
     length = tf.gather_nd(lengths, tf.stack([stages, indices], axis=-1))
@@ -308,6 +304,15 @@ class VectorQuantizer(tf.keras.layers.Layer):
     stays = (length >= threshold) | (stages == 0)
     stays = tf.math.cumprod(tf.cast(stays, tf.int32), axis=3)
     return indices * stays
+
+  def check_blank(self) -> None:
+    """Refuses a quantiser whose stages cannot be left out."""
+    if not self.blank:
+      raise UserError(
+        "this VQ-VAE has no blank codes, so that no stage can be left out: "
+        "train one with --config.vqvae.blank=true, or give "
+        "--config.memory.detail=100."
+      )
 
   def threshold(self, detail: float) -> float:
     """What to coarsen by, on a scale that does not depend on the model.
@@ -322,7 +327,9 @@ class VectorQuantizer(tf.keras.layers.Layer):
       return float("inf")
     books = np.stack([book.numpy() for book in self.codebooks[1:]])
     lengths = np.sort(np.square(books.astype(np.float64)).sum(axis=2).ravel())
-    return float(lengths[int((1 - detail / 100) * len(lengths))])
+    place = max(int((1 - detail / 100) * len(lengths)), 1)
+    # Between two codes, so that no rounding decides which of them stay.
+    return float(lengths[place - 1 : place + 1].mean())
 
   def draw_threshold(self, drawn: tf.Tensor) -> tf.Tensor:
     """Thresholds all over the range in which they matter.

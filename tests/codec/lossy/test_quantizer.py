@@ -165,3 +165,68 @@ def test_users_mistakes():
     VectorQuantizer(depth=0)
   with pytest.raises(UserError, match="expects 64 channels, not 3"):
     VectorQuantizer()(features(1, 2, 2, 3))
+
+
+def coarsened_by_hand(books, indices, threshold):
+  """The rule of `coarsen`, one place at a time."""
+  result = indices.copy()
+  for place in np.ndindex(indices.shape[:3]):
+    is_over = False
+    for stage in range(1, len(books)):
+      code = books[stage][indices[place][stage]]
+      is_over = is_over or np.sum(code**2) < threshold
+      if is_over:
+        result[place][stage] = 0
+  return result
+
+
+def test_blank_codes_stay_blank_while_the_others_learn():
+  layer = trained(depth=3, blank=True)
+  books = [book.numpy() for book in layer.codebooks]
+  assert np.any(books[0][0])  # Every place has a first stage.
+  for book in books[1:]:
+    np.testing.assert_array_equal(book[0], 0)
+    assert np.abs(book[1:]).sum(axis=1).min() > 0
+
+
+def test_coarsening_leaves_out_what_changes_least():
+  layer = trained(depth=3, blank=True)
+  books = [book.numpy() for book in layer.codebooks]
+  inputs = features(3, 5, 4, 4, seed=99)
+  indices = layer(inputs).indices.numpy()
+  before = np.inf
+  for detail in (100, 80, 50, 20, 0):
+    threshold = layer.threshold(detail)
+    coarse = layer.coarsen(indices, threshold).numpy()
+    np.testing.assert_array_equal(
+      coarse, coarsened_by_hand(books, indices, threshold)
+    )
+    kept = np.count_nonzero(coarse[..., 1:])
+    assert kept <= before
+    before = kept
+    # What training sees is what a coarser memory gives back.
+    seen = layer(inputs, threshold=tf.fill([3], threshold))
+    np.testing.assert_array_equal(seen.indices, coarse)
+    np.testing.assert_allclose(seen.quantized, layer.lookup(coarse), atol=1e-6)
+  assert kept == 0
+  # Once is as good as twice: no image is needed to make codes coarser.
+  some, less = layer.threshold(80), layer.threshold(30)
+  np.testing.assert_array_equal(
+    layer.coarsen(layer.coarsen(indices, some), less),
+    layer.coarsen(indices, less),
+  )
+
+
+def test_thresholds_are_drawn_from_all_stages():
+  layer = trained(depth=3, blank=True)
+  drawn = layer.draw_threshold(np.linspace(0.001, 0.999, 999)).numpy()
+  books = np.stack([book.numpy() for book in layer.codebooks])
+  lengths = (books[1:] ** 2).sum(axis=2).ravel()
+  finite = drawn[np.isfinite(drawn)]
+  assert 0.6 < len(finite) / len(drawn) < 0.7  # One of three is infinite.
+  assert np.abs(finite[:, np.newaxis] - lengths).min(axis=1).max() < 1e-5
+
+
+def test_only_blank_codes_can_be_coarser():
+  with pytest.raises(UserError, match="no blank codes.*vqvae.blank=true"):
+    trained(depth=2).coarsen(np.zeros([1, 1, 1, 2], np.int32), 1.0)

@@ -111,6 +111,26 @@ def test_fit_learns(codebook, layout):
   assert model.usages[1].histogram.numpy().sum() == 60 * 16 * 16
 
 
+def test_one_model_serves_many_rates():
+  """Without a top level, and with stages left out in training."""
+  model = HierarchicalVQVAE(
+    top_depth=0, bottom_depth=3, blank=True, stage_dropout=0.7, **SMALL
+  )
+  images = pictures(256)
+  history = fit(model, images, 80)
+  assert set(history) == {"loss", "psnr", "bottom_perplexity"}
+  top, bottom = model.encode(images)
+  assert top.shape == (256, 2, 2, 0)
+  quality = []
+  for detail in (100, 50, 0):
+    threshold = model.bottom_quantizer.threshold(detail)
+    coarse = model.coarsen(bottom, tf.fill([256], threshold))
+    decoded = model.decode(top, coarse)
+    quality.append(np.mean(vqvae.psnr(images, decoded)))
+  assert np.all(np.array(coarse)[..., 1:] == 0)
+  assert quality[0] > quality[1] > quality[2] > 15
+
+
 def test_gradients_reach_every_network():
   model = HierarchicalVQVAE(**SMALL)
   images = pictures(4)
