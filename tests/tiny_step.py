@@ -96,7 +96,7 @@ def make_models(count: int, **options) -> tuple:
       trees,
       shape["top_depth"],
       shape["bottom_depth"],
-      latents=1,
+      latents=0 if options.get("blank") else 1,
       width=8,
       blocks=1,
       embedding=4,
@@ -119,7 +119,8 @@ class TinyCodecs:
 
   def __init__(self, **options):
     self.vqvae, self._models = make_models(2, **options)
-    self._coder = BitSwapCodec(chain_images=8, group=4)
+    chain_images = 64 if options.get("blank") else 8
+    self._coder = BitSwapCodec(chain_images=chain_images, group=4)
     self.fits: list[int] = []
 
   def make(self, folder: pathlib.Path) -> ReplayCodec:

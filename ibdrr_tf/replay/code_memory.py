@@ -34,8 +34,10 @@ __all__ = ["REFITS", "CodeMemory"]
 REFITS = ("always", "growth", "never")
 _GROWTH = 1.5
 _CODE_BYTES = 2  # in RAM
-# What headers, and an estimate that may be wrong, add to the bytes of chains.
-_OVERHEAD = 1.02
+# How far an estimate of bytes may be wrong; and what a chain adds, with its
+# header and its record in a file, to those of its images and of their labels.
+_CAUTION = 1.02
+_CHAIN_BYTES, _LABEL_BYTES = 150, 1
 
 
 class CodeMemory(ReplayedMemory):
@@ -200,10 +202,13 @@ class CodeMemory(ReplayedMemory):
       + self._guess_exemplars(task)
     )
     everything = self._join_old(new, self.detail)
+    count = len(everything)
+    chains = -(-count // self.config.bitswap.chain_images)
+    room -= _CHAIN_BYTES * chains + _LABEL_BYTES * count
     return finest_detail(
       self._codec.vqvae,
       everything,
-      lambda codes: _OVERHEAD * estimated_bytes(model, codes) <= room,
+      lambda codes: _CAUTION * estimated_bytes(model, codes) <= room,
       self.detail,
     )
 

@@ -228,5 +228,5 @@ def test_thresholds_are_drawn_from_all_stages():
 
 
 def test_only_blank_codes_can_be_coarser():
-  with pytest.raises(UserError, match="no blank codes.*vqvae.blank=true"):
+  with pytest.raises(UserError, match=r"no blank codes.*vqvae\.blank=true"):
     trained(depth=2).coarsen(np.zeros([1, 1, 1, 2], np.int32), 1.0)
