@@ -103,12 +103,9 @@ def file_form(kind: str) -> Form:
     places = np.arange(len(labels))
     if quality is None:
       quality = 0
-      share_that_fits = room / size(0)
-      most = int(share_that_fits * len(labels) / len(np.unique(labels)))
-      if not most:
+      places = _as_many_as_fit(list(map(len, encoded(0))), labels, room)
+      if not len(places):
         return None
-      held_out = np.zeros(len(labels), bool)
-      places = keep_alike(labels, held_out, most, (0,))
     kept = [encoded(quality)[place] for place in places]
     return Kept(
       f"quality {quality}, {len(places)} images",
@@ -118,6 +115,18 @@ def file_form(kind: str) -> Form:
     )
 
   return form
+
+
+def _as_many_as_fit(
+  sizes: list[int], labels: np.ndarray, room: float
+) -> np.ndarray:
+  """Places of images that fit, of all classes alike: int64 [m], sorted."""
+  nobody = np.zeros(len(labels), bool)
+  for most in range(int(np.bincount(labels).max()), 0, -1):
+    places = keep_alike(labels, nobody, most, (0,))
+    if sum(sizes[place] for place in places) <= room:
+      return places
+  return np.zeros(0, np.int64)
 
 
 def code_form(codec: str) -> Form:
@@ -165,6 +174,8 @@ def code_form(codec: str) -> Form:
         images = decode_images(vqvae, codes, images.shape[1:3])
         setting = f"detail {detail}"
         return Kept(setting, images, payload, vqvae_bytes + len(data))
+      if not vqvae.bottom_quantizer.blank:
+        break
       detail -= 1
     return None
 
