@@ -137,7 +137,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.memory = ml_collections.ConfigDict()
   config.memory.exemplars_per_class = 20
   config.memory.selection = "random"  # or herding
-  config.memory.quality = 20  # of webp_replay and jpeg_replay
+  config.memory.quality = 20  # of webp_replay, jpeg_replay and sheet_replay
+  config.memory.sheet = "avif"  # of sheet_replay; or webp
   # Of codes, 0 to 100; less needs a codec with blank codes, see replay/detail.
   config.memory.detail = 100
   # Of the same two: star adds what ib_drr_star adds to drr, exemplars what

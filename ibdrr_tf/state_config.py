@@ -21,6 +21,7 @@ _FIXED = (
   "classifier.backbone",
   "classifier.stem",
   "classifier.width",
+  "memory.sheet",
 )
 
 

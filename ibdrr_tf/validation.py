@@ -7,7 +7,7 @@ from ibdrr_tf.classifiers.classifier import PRECISIONS
 from ibdrr_tf.classifiers.optimizer import SCHEDULES
 from ibdrr_tf.config import baselines, get_config
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.replay import code_memory, feeds, selection
+from ibdrr_tf.replay import code_memory, feeds, selection, sheets
 
 __all__ = ["validate"]
 
@@ -94,6 +94,7 @@ def _validate_memory(config: ml_collections.ConfigDict) -> None:
       raise UserError(
         f"config.memory.{name}={config[name]} is out of range: give 0 to 100."
       )
+  _one_of("memory.sheet", config.sheet, sheets.FORMATS)
   back = config.information_back
   _one_of("memory.information_back", back, information_back.RAW_IMAGES)
 

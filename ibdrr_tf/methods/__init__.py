@@ -55,6 +55,7 @@ for _name, _method in {
   "lwf": lwf.LWF,
   "mnemonics": mnemonics.MNEMONICS,
   "raw_replay": image_replay.RAW_REPLAY,
+  "sheet_replay": image_replay.SHEET_REPLAY,
   "upper_bound": bounds.UPPER_BOUND,
   "webp_replay": image_replay.WEBP_REPLAY,
 }.items():

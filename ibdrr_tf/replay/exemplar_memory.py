@@ -1,5 +1,6 @@
 """A few raw images of each class, losslessly compressed."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -282,4 +283,4 @@ def without(images: EncodedImages, label: int) -> EncodedImages:
   """The images of all other classes, whose later labels move up by one."""
   kept = images.take(images.labels != label)
   labels = np.where(kept.labels > label, kept.labels - 1, kept.labels)
-  return EncodedImages(kept.images, labels.astype(np.int32), kept.held_out)
+  return dataclasses.replace(kept, labels=labels.astype(np.int32))

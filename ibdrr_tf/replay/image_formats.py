@@ -6,14 +6,17 @@ of 32 pixels; `webp` and `jpeg` have a quality; `pixels` is three bytes a pixel.
 
 import concurrent.futures
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
 
 from ibdrr_tf.errors import UserError
 
-__all__ = ["FORMATS", "QUALITIES", "decode", "encode"]
+__all__ = ["FORMATS", "QUALITIES", "decode", "encode", "finest"]
+
+Plan = TypeVar("Plan")
 
 # Pillow's format and the options that make files smallest.
 FORMATS = {
@@ -24,6 +27,30 @@ FORMATS = {
 }
 # Qualities that a memory with a byte budget steps down, from good to coarse.
 QUALITIES = (95, 90, 80, 70, 60, 50, 40, 30, 20, 15, 10, 7, 5, 3, 1, 0)
+
+
+def finest(
+  ladder: Sequence[int],
+  make: Callable[[int], Plan],
+  fits: Callable[[Plan], bool],
+) -> Plan:
+  """What is made at the highest quality that fits, else at the lowest.
+
+  Args:
+    ladder: qualities, from good to coarse.
+    make: of a quality.
+    fits: whether it is small enough; coarser is never larger.
+  """
+  plan = make(ladder[-1])
+  low, high = -1, len(ladder) - 1  # The last fits, or is all there is.
+  while high - low > 1:
+    middle = (low + high) // 2
+    finer = make(ladder[middle])
+    if fits(finer):
+      high, plan = middle, finer
+    else:
+      low = middle
+  return plan
 
 
 def encode(

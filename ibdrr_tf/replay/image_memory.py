@@ -14,7 +14,7 @@ from ibdrr_tf.replay.image_store import EncodedImages, ImageStore, file_bytes
 from ibdrr_tf.replay.memory import Embeds, Setting, keep_alike
 from ibdrr_tf.replay.replayed_memory import ReplayedMemory, order_of
 
-__all__ = ["ImageMemory"]
+__all__ = ["ImageMemory", "by_class", "read_all"]
 
 _BATCH = 500
 
@@ -176,7 +176,7 @@ class ImageMemory(ReplayedMemory):
   def _planned(self, task: Task) -> _Plan:
     """Encodes the images of a step, once."""
     if self._plan is None or self._plan[0] is not task:
-      self._plan = (task, self._make_plan(_by_class(task)))
+      self._plan = (task, self._make_plan(by_class(task)))
     return self._plan[1]
 
   def _make_plan(self, task: Task) -> _Plan:
@@ -199,16 +199,11 @@ class ImageMemory(ReplayedMemory):
       for quality in image_formats.QUALITIES
       if now is None or quality <= now
     ]
-    plan = self._at(ladder[-1], task, old, new, held_out)
-    low, high = -1, len(ladder) - 1  # The last fits, or is all there is.
-    while high - low > 1:
-      middle = (low + high) // 2
-      finer = self._at(ladder[middle], task, old, new, held_out)
-      if file_bytes(finer.all()) <= room:
-        high, plan = middle, finer
-      else:
-        low = middle
-    return plan
+    return image_formats.finest(
+      ladder,
+      lambda quality: self._at(quality, task, old, new, held_out),
+      lambda plan: file_bytes(plan.all()) <= room,
+    )
 
   def _at(self, quality, task, old, new, held_out) -> _Plan:
     """All images at a quality; those in force stay if they have it already."""
@@ -237,21 +232,26 @@ class ImageMemory(ReplayedMemory):
 
   def _read(self, examples: Examples | None) -> np.ndarray:
     """All images of some examples: uint8 [n, h, w, 3]."""
-    nothing = np.zeros([0, *self.setting.image_shape], np.uint8)
-    if examples is None or not len(examples):
-      return nothing
-    batches = ordered_batches(examples, _BATCH).as_numpy_iterator()
-    return np.concatenate(list(batches))
+    if examples is None:
+      return np.zeros([0, *self.setting.image_shape], np.uint8)
+    return read_all(examples)
 
 
-def _by_class(task: Task) -> Task:
+def read_all(examples: Examples) -> np.ndarray:
+  """All images of some examples: uint8 [n, h, w, 3]."""
+  nothing = np.zeros([0, *examples.image_shape], np.uint8)
+  batches = ordered_batches(examples, _BATCH).as_numpy_iterator()
+  return np.concatenate([nothing, *batches])
+
+
+def by_class(task: Task) -> Task:
   """The same step with its images sorted by class."""
 
-  def by_class(examples: Examples | None) -> Examples | None:
+  def in_order(examples: Examples | None) -> Examples | None:
     if examples is None:
       return None
     return take(examples, np.argsort(examples.labels, kind="stable"))
 
   return dataclasses.replace(
-    task, new=by_class(task.new), held_out=by_class(task.held_out)
+    task, new=in_order(task.new), held_out=in_order(task.held_out)
   )

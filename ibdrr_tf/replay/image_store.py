@@ -22,21 +22,26 @@ _FRAME = 16
 
 @dataclasses.dataclass(frozen=True)
 class EncodedImages:
-  """Labelled images, each as the bytes of a file.
+  """Labelled images as the bytes of files, each of one image or of several.
 
   Attributes:
     images: n strings.
     labels: int32 [n].
-    held_out: bool [n], whether an image only tests; None if none does.
+    held_out: bool [n], whether a file's images only test; None if none do.
+    counts: int32 [n], images in each file; None is one.
   """
 
   images: list[bytes]
   labels: np.ndarray
   held_out: np.ndarray | None = None
+  counts: np.ndarray | None = None
 
   def __post_init__(self):
+    number = len(self.labels)
     if self.held_out is None:
-      object.__setattr__(self, "held_out", np.zeros(len(self.labels), bool))
+      object.__setattr__(self, "held_out", np.zeros(number, bool))
+    if self.counts is None:
+      object.__setattr__(self, "counts", np.ones(number, np.int32))
 
   def __len__(self) -> int:
     return len(self.labels)
@@ -48,6 +53,7 @@ class EncodedImages:
       [self.images[i] for i in numbers],
       self.labels[numbers],
       self.held_out[numbers],
+      self.counts[numbers],
     )
 
   @staticmethod
@@ -57,6 +63,7 @@ class EncodedImages:
       [image for part in parts for image in part.images],
       np.concatenate([part.labels for part in parts]).astype(np.int32),
       np.concatenate([part.held_out for part in parts]).astype(bool),
+      np.concatenate([part.counts for part in parts]).astype(np.int32),
     )
 
 
@@ -92,7 +99,7 @@ class ImageStore:
     paths = [self._folder.path / name for name in contents["files"]]
     result = EncodedImages.join([empty, *map(_read_file, paths)])
     # A file cut off between two records has no other flaw than its size.
-    if len(result) != contents["images"]:
+    if result.counts.sum() != contents["images"]:
       raise UserError(
         f"the memory {self._folder.path} does not hold what its manifest "
         f"describes: {REMEDY}."
@@ -120,7 +127,7 @@ class ImageStore:
     self._folder.team.on_chief(lambda: _write_file(path, added))
     return {
       "files": {**before["files"], path.name: path.stat().st_size},
-      "images": before["images"] + len(added),
+      "images": before["images"] + int(added.counts.sum()),
       "payload": before["payload"] + sum(map(len, added.images)),
     }
 
@@ -144,15 +151,18 @@ def _records(added: EncodedImages):
   for mark in (False, True):
     for label in np.unique(added.labels[added.held_out == mark]):
       chosen = (added.labels == label) & (added.held_out == mark)
-      yield _to_record(int(label), mark, added.take(chosen).images)
+      yield _to_record(int(label), mark, added.take(chosen))
 
 
-def _to_record(label: int, held_out: bool, encoded: Sequence[bytes]) -> bytes:
+def _to_record(label: int, held_out: bool, encoded: EncodedImages) -> bytes:
+  files_ = tf.train.BytesList(value=encoded.images)
   feature = {
     "version": _int_feature(_VERSION),
     "label": _int_feature(label),
-    "images": tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded)),
+    "images": tf.train.Feature(bytes_list=files_),
   }
+  if np.any(encoded.counts != 1):
+    feature["counts"] = _int_feature(*encoded.counts)
   if held_out:
     feature["held_out"] = _int_feature(1)
   example = tf.train.Example(features=tf.train.Features(feature=feature))
@@ -160,7 +170,7 @@ def _to_record(label: int, held_out: bool, encoded: Sequence[bytes]) -> bytes:
 
 
 def _read_file(path: pathlib.Path) -> EncodedImages:
-  encoded, labels, held_out = [], [], []
+  encoded, labels, held_out, counts = [], [], [], []
   try:
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
       feature = tf.train.Example.FromString(record).features.feature
@@ -174,14 +184,21 @@ def _read_file(path: pathlib.Path) -> EncodedImages:
       encoded += images
       labels += [label] * len(images)
       held_out += [bool(feature["held_out"].int64_list.value)] * len(images)
+      of_each = list(feature["counts"].int64_list.value) or [1] * len(images)
+      if len(of_each) != len(images) or min(of_each, default=1) < 1:
+        raise IndexError(of_each)
+      counts += of_each
   except (tf.errors.OpError, DecodeError, OSError, IndexError) as error:
     raise UserError(
       f"the memory file {path} is missing or damaged: {REMEDY}."
     ) from error
   return EncodedImages(
-    encoded, np.array(labels, np.int32), np.array(held_out, bool)
+    encoded,
+    np.array(labels, np.int32),
+    np.array(held_out, bool),
+    np.array(counts, np.int32),
   )
 
 
-def _int_feature(value: int) -> tf.train.Feature:
-  return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+def _int_feature(*values: int) -> tf.train.Feature:
+  return tf.train.Feature(int64_list=tf.train.Int64List(value=values))

@@ -23,6 +23,7 @@ CASES = {
   "icarl": {},
   "webp_replay": {},
   "jpeg_replay": {},
+  "sheet_replay": {"sheet": "webp"},
   "webp_replay, exemplars": {"information_back": "exemplars"},
   "drr": {},
   "ib_drr": {},

@@ -25,16 +25,17 @@ from ibdrr_tf.methods import (
 from ibdrr_tf.replay.exemplar_memory import ExemplarMemory
 from ibdrr_tf.replay.image_memory import ImageMemory
 from ibdrr_tf.replay.memory import NoMemory
+from ibdrr_tf.replay.sheet_memory import SheetMemory
 
 KEPT = 3
 ALL = sorted(METHODS)
 WITH_EXEMPLARS = ("icarl", "lucir", "mnemonics", "raw_replay")
 WITH_CODES = ("drr", "ib_drr", "ib_drr_star")
-WITH_FILES = ("jpeg_replay", "upper_bound", "webp_replay")
+WITH_FILES = ("jpeg_replay", "sheet_replay", "upper_bound", "webp_replay")
 
 
-def test_there_are_thirteen():
-  assert len(ALL) == 13
+def test_there_are_fourteen():
+  assert len(ALL) == 14
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -242,7 +243,7 @@ def test_rows_name_their_memory():
     if name in WITH_EXEMPLARS:
       assert kind is ExemplarMemory
     if name in WITH_FILES:
-      assert kind is ImageMemory
+      assert kind is (SheetMemory if name == "sheet_replay" else ImageMemory)
 
 
 @pytest.mark.parametrize("name", ALL)
