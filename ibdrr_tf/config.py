@@ -85,6 +85,7 @@ def get_config() -> ml_collections.ConfigDict:
   # serves many rates; and the share of images that are trained that way.
   config.vqvae.blank = False
   config.vqvae.stage_dropout = 0.0
+  config.vqvae.kernel_levels = 0  # to store weights in fewer bits, e.g. 15
   config.vqvae.commitment = 0.25
   config.vqvae.codebook = "ema"  # or gradient, the paper's equation 3
   config.vqvae.layout = "subpixel"  # or paper

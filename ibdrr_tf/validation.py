@@ -15,6 +15,8 @@ __all__ = ["validate"]
 _MOST_GROUP = (1 << 16) - 1
 _MOST_PLANES = (1 << 8) - 1
 _MOST_CODES = 1 << 14
+# Weights are stored in one byte.
+_MOST_LEVELS = 127
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
@@ -142,6 +144,7 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
   for name in (
     "top_depth",
     "stage_dropout",
+    "kernel_levels",
     "residual_blocks",
     "commitment",
     "warmup_steps",
@@ -149,6 +152,11 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
     "feature_weight",
   ):
     _at_least(f"vqvae.{name}", config[name], 0)
+  if config.kernel_levels > _MOST_LEVELS:
+    raise UserError(
+      f"config.vqvae.kernel_levels={config.kernel_levels} is too many: give "
+      f"{_MOST_LEVELS} or fewer."
+    )
   if config.stage_dropout and not config.blank:
     raise UserError(
       f"config.vqvae.stage_dropout={config.stage_dropout} leaves out stages, "

@@ -163,6 +163,7 @@ def _build(
     feature_weight=recipe.feature_weight,
     blank=recipe.blank,
     stage_dropout=recipe.stage_dropout,
+    kernel_levels=recipe.kernel_levels,
   )
   if recipe.start_from:
     origin = pretrained.folder_of(recipe.start_from, (VQVAE_FILE,))

@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.codec import noise
-from ibdrr_tf.codec.lossy import quantizer
+from ibdrr_tf.codec.lossy import quantizer, vqvae_networks
 from ibdrr_tf.codec.lossy.vqvae_networks import Networks
 from ibdrr_tf.errors import UserError
 
@@ -196,6 +196,8 @@ class HierarchicalVQVAE(tf.keras.Model):
       `VectorQuantizer`.
     stage_dropout: the share of images that are coarsened in training, each by a
       random threshold; needs `blank`.
+    kernel_levels: the largest integer that a weight is stored as, to which
+      kernels are rounded in training too; 0 is 63, rounded after training.
   """
 
   def __init__(
@@ -215,6 +217,7 @@ class HierarchicalVQVAE(tf.keras.Model):
     feature_weight: float = 0.0,
     blank: bool = False,
     stage_dropout: float = 0.0,
+    kernel_levels: int = 0,
     **kwargs,
   ):
     super().__init__(**kwargs)
@@ -237,6 +240,8 @@ class HierarchicalVQVAE(tf.keras.Model):
     }
     if blank:  # Models without have no such word in their files.
       self._config["blank"] = True
+    if kernel_levels:
+      self._config["kernel_levels"] = kernel_levels
     self.feature_loss = feature_loss
     self.feature_weight = feature_weight
     self.stage_dropout = stage_dropout
@@ -311,32 +316,43 @@ class HierarchicalVQVAE(tf.keras.Model):
     Returns:
       Top, on an h/8 x w/8 grid, and bottom, on h/4 x w/4.
     """
-    fine = self.encode_bottom(_to_float(images))
+    fine = self.encode_bottom(_to_float(images), training=training)
     if not self.has_top:
-      bottom = self.bottom_quantizer(self.to_bottom(fine), training, threshold)
-      return _no_level(fine), bottom
+      features = vqvae_networks.apply(self.to_bottom, fine, training)
+      return _no_level(fine), self.bottom_quantizer(
+        features, training, threshold
+      )
+    coarse = self.encode_top(fine, training=training)
     top = self.top_quantizer(
-      self.to_top(self.encode_top(fine)), training=training
+      vqvae_networks.apply(self.to_top, coarse, training), training=training
     )
-    both = tf.concat([self.decode_top(top.quantized), fine], axis=-1)
-    return top, self.bottom_quantizer(self.to_bottom(both), training, threshold)
+    known = self.decode_top(top.quantized, training=training)
+    features = vqvae_networks.apply(
+      self.to_bottom, tf.concat([known, fine], axis=-1), training
+    )
+    return top, self.bottom_quantizer(features, training, threshold)
 
-  def reconstruct(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
+  def reconstruct(
+    self, top: tf.Tensor, bottom: tf.Tensor, training: bool = False
+  ) -> tf.Tensor:
     """Decodes quantised vectors to float32 images on -1 .. 1, not clipped."""
     if not self.has_top:
-      return self.decoder(bottom)
+      return self.decoder(bottom, training=training)
     both = tf.concat(
-      [self.lift_top(top), tf.cast(bottom, self.lift_top.compute_dtype)],
+      [
+        self.lift_top(top, training=training),
+        tf.cast(bottom, self.lift_top.compute_dtype),
+      ],
       axis=-1,
     )
-    return self.decoder(both)
+    return self.decoder(both, training=training)
 
   def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
     """Reconstructs uint8 `[n, h, w, 3]` as float32 on -1 .. 1."""
     size = tf.shape(images)
     padded = pad_to_grid(images)
     top, bottom = self.quantize(padded, training)
-    result = self.reconstruct(top.quantized, bottom.quantized)
+    result = self.reconstruct(top.quantized, bottom.quantized, training)
     return result[:, : size[1], : size[2]]
 
   @tf.function(
@@ -390,7 +406,7 @@ class HierarchicalVQVAE(tf.keras.Model):
     if training and self.stage_dropout:
       threshold = self._draw_thresholds(tf.shape(images)[:1])
     top, bottom = self.quantize(pad_to_grid(images), training, threshold)
-    result = self.reconstruct(top.quantized, bottom.quantized)
+    result = self.reconstruct(top.quantized, bottom.quantized, training)
     # What was padded is cut off again, so how well it comes back is no matter.
     result = result[:, : size[1], : size[2]]
     target = _to_float(images)
@@ -451,15 +467,16 @@ class HierarchicalVQVAE(tf.keras.Model):
       other: a model with the same configuration but for the depths.
     """
     own, theirs = self.get_config(), other.get_config()
-    free = ("top_depth", "bottom_depth", "commitment", "seed")
-    if self.has_top != other.has_top:
-      free = free[1:]
-    for name in own:
-      if name not in free and own[name] != theirs[name]:
+    free = ["bottom_depth", "commitment", "seed", "kernel_levels"]
+    if self.has_top == other.has_top:
+      free.append("top_depth")
+    for name in own | theirs:
+      mine, found = own.get(name, False), theirs.get(name, False)
+      if name not in free and mine != found:
         raise UserError(
-          f"a VQ-VAE with {name}={own[name]} cannot be started from one with "
-          f"{theirs[name]}: give the same, or --config.vqvae.start_from= to "
-          f"begin with nothing."
+          f"a VQ-VAE with {name}={mine} cannot be started from one with "
+          f"{found}: give the same, or --config.vqvae.start_from= to begin "
+          f"with nothing."
         )
     for mine, source in zip(self._networks(), other._networks(), strict=True):
       mine.set_weights(source.get_weights())

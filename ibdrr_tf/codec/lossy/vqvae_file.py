@@ -20,7 +20,8 @@ from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 __all__ = ["from_bytes", "round_weights", "stored_levels", "to_bytes"]
 
 _MAGIC = b"IBVQ"
-# 2: no top level, or blank codes; who has neither is still written as 1.
+# 2: no top level, blank codes, or fewer levels; who has none of that is still
+# written as 1.
 _VERSION = 2
 # The largest integers. Measured on a model of 25.83 dB trained on CIFAR-100:
 # kernels at 127 / 63 / 31 lose 0.008 / 0.034 / 0.125 dB, and each halving saves
@@ -33,17 +34,20 @@ _SCALE_UNIT = 1024.0
 _SMALLEST = float(np.finfo(np.float16).tiny)
 
 
-def _quantize(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+def _quantize(
+  values: np.ndarray, axis: int, kernel_levels: int = _KERNEL_LEVELS
+) -> tuple[np.ndarray, np.ndarray]:
   """Weights to small integers.
 
   Args:
     values: float32, a kernel (4 axes) or a codebook (2 axes).
     axis: along which each slice has its own scale.
+    kernel_levels: the largest integer of a kernel.
 
   Returns:
     int8 of the same shape, and the scales, float16 `[values.shape[axis]]`.
   """
-  most = _KERNEL_LEVELS if values.ndim == 4 else _CODEBOOK_LEVELS
+  most = kernel_levels if values.ndim == 4 else _CODEBOOK_LEVELS
   others = tuple(a for a in range(values.ndim) if a != axis)
   peak = np.abs(values).max(axis=others).astype(np.float64)
   scales = (peak / most * _SCALE_UNIT).astype(np.float16)
@@ -79,9 +83,13 @@ def stored_levels(
     if axis is None:
       result.append((variable, _to_half(value), np.float32(1.0)))
       continue
-    levels, scales = _quantize(value, axis)
+    levels, scales = _quantize(value, axis, _levels(model))
     result.append((variable, levels, _step(scales, axis, value.ndim)))
   return result
+
+
+def _levels(model: HierarchicalVQVAE) -> int:
+  return model.get_config().get("kernel_levels", _KERNEL_LEVELS)
 
 
 def _step(scales: np.ndarray, axis: int, rank: int) -> np.ndarray:
@@ -103,7 +111,8 @@ def round_weights(model: HierarchicalVQVAE) -> None:
     if axis is None:
       variable.assign(_to_half(value).astype(np.float32))
     else:
-      variable.assign(_dequantize(*_quantize(value, axis), axis))
+      rounded = _quantize(value, axis, _levels(model))
+      variable.assign(_dequantize(*rounded, axis))
   _settle(model)
 
 
@@ -120,10 +129,10 @@ def to_bytes(model: HierarchicalVQVAE) -> bytes:
     if axis is None:
       arrays.append(_to_half(variable.numpy()))
     else:
-      levels, scales = _quantize(variable.numpy(), axis)
+      levels, scales = _quantize(variable.numpy(), axis, _levels(model))
       arrays += [levels, scales.astype("<f2")]
   config = model.get_config()
-  is_new = not config["top_depth"] or "blank" in config
+  is_new = not config["top_depth"] or {"blank", "kernel_levels"} & set(config)
   version = _VERSION if is_new else _VERSION - 1
   return model_file.pack(_MAGIC, version, {"config": config}, arrays)
 

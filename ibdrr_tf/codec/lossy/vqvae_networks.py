@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["Networks"]
+__all__ = ["Networks", "RoundedConv2D", "apply"]
 
 layers = tf.keras.layers
+
+
+def apply(conv: layers.Layer, inputs: tf.Tensor, training: bool) -> tf.Tensor:
+  """Calls a convolution, which may round its kernel in training."""
+  if isinstance(conv, RoundedConv2D):
+    return conv(inputs, training=training)
+  return conv(inputs)
 
 
 class _ResidualBlock(layers.Layer):
@@ -17,9 +24,38 @@ class _ResidualBlock(layers.Layer):
     self.narrow = conv(residual_channels, 3)
     self.widen = conv(channels, 1)
 
-  def call(self, inputs):
-    hidden = self.narrow(tf.nn.relu(inputs))
-    return inputs + self.widen(tf.nn.relu(hidden))
+  def call(self, inputs, training=False):
+    hidden = apply(self.narrow, tf.nn.relu(inputs), training)
+    return inputs + apply(self.widen, tf.nn.relu(hidden), training)
+
+
+class RoundedConv2D(layers.Conv2D):
+  """A convolution whose kernel is rounded in training as it will be stored.
+
+  The gradient passes the rounding. Outside training the kernel is used as it
+  is: a stored model's has been rounded once and for all.
+
+  Args:
+    levels: the largest integer that a weight is stored as.
+    **kwargs: of `Conv2D`.
+  """
+
+  def __init__(self, *args, levels: int, **kwargs):
+    super().__init__(*args, **kwargs)
+    self.levels = levels
+
+  def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """Convolves `[n, h, w, channels]`."""
+    if not training:
+      return super().call(inputs)
+    peak = tf.reduce_max(tf.abs(self.kernel), axis=[0, 1, 2])
+    step = tf.stop_gradient(tf.maximum(peak, 1e-7) / self.levels)
+    rounded = tf.round(self.kernel / step) * step
+    kernel = self.kernel + tf.stop_gradient(rounded - self.kernel)
+    result = tf.nn.conv2d(
+      inputs, tf.cast(kernel, inputs.dtype), self.strides, "SAME"
+    )
+    return result + tf.cast(self.bias, inputs.dtype)
 
 
 class _SpaceToDepth(layers.Layer):
@@ -61,13 +97,11 @@ class Networks:
 
   def conv(self, channels, size, strides=1, relu=True):
     """A convolution; `relu` says whether one follows, for its scale."""
-    return layers.Conv2D(
-      channels,
-      size,
-      strides,
-      padding="same",
-      kernel_initializer=self._kernel(relu),
-    )
+    options = {"padding": "same", "kernel_initializer": self._kernel(relu)}
+    levels = self.config.get("kernel_levels")
+    if levels:
+      return RoundedConv2D(channels, size, strides, levels=levels, **options)
+    return layers.Conv2D(channels, size, strides, **options)
 
   def transposed(self, channels):
     """A 4x4 convolution that doubles the resolution."""
