@@ -139,7 +139,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.memory.exemplars_per_class = 20
   config.memory.selection = "random"  # or herding
   config.memory.quality = 20  # of webp_replay, jpeg_replay and sheet_replay
-  config.memory.sheet = "avif"  # of sheet_replay; or webp
+  config.memory.sheet = "avif"  # of sheet_replay; or avif_best, or webp
   # Of codes, 0 to 100; less needs a codec with blank codes, see replay/detail.
   config.memory.detail = 100
   # Of the same two: star adds what ib_drr_star adds to drr, exemplars what
@@ -171,9 +171,9 @@ def learner_config() -> ml_collections.ConfigDict:
   """For images that arrive over time: no codec to train, a short recipe."""
   config = get_config()
   use_full_recipe(config)
-  # As accurate as codes at equal bytes up to about 10,000 images, and without a
-  # codec to pay for; see README, Learning over time.
-  config.method = "webp_replay"
+  # No codec to pay for, any size of image, and fewer bytes than files of single
+  # images; see README, Learning over time.
+  config.method = "sheet_replay"
   config.memory.quality = 60
   config.dataset = "folder"
   config.codec = "cifar100"

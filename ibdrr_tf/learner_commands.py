@@ -39,7 +39,7 @@ def learn(argv: list[str]) -> None:
   values = _flags()
   text = {
     "val": "folder of validation images, of the same classes as DIR",
-    "method": "how to learn; set by the first step (default webp_replay)",
+    "method": "how to learn; set by the first step (default sheet_replay)",
     "codec": "for methods that keep codes, in the first step: a name that "
     'comes with the package, a folder, or "" to train one (default cifar100)',
     "distribute": "devices: auto, none, mirrored, multi_worker",

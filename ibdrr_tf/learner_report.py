@@ -96,7 +96,7 @@ def warnings(state: State) -> list[str]:
     found.append(
       f"memory takes {ledger['total']:,} bytes, more than the {pixels:,} of "
       f"the images' pixels: for so few images, --method=upper_bound keeps the "
-      f"pixels, and --method=webp_replay needs no codec."
+      f"pixels, and --method=sheet_replay needs no codec."
     )
   return found
 
@@ -116,6 +116,12 @@ def _known(state: State) -> list[str]:
     f"bytes: {ledger['total']:,} ({', '.join(parts) or 'nothing'}); the pixels "
     f"of these images take {pixels:,}",
   ]
+  codec = ledger["codec_vqvae"] + ledger["codec_bitswap"]
+  if codec:
+    lines.append(
+      f"without the codec, which serves any number of memories: "
+      f"{ledger['total'] - codec:,} bytes"
+    )
   accuracy = last.get("accuracy")
   if accuracy and accuracy["all"] is not None:
     old = accuracy["old"]

@@ -37,7 +37,7 @@ _OVERHEAD = 1.003
 def rivals() -> dict[str, Form]:
   """What a user has without a codec of this package."""
   return {
-    "avif sheets": sheet_form("avif"),
+    "avif sheets": sheet_form("avif_best"),
     "webp sheets": sheet_form("webp"),
     "webp files": file_form("webp"),
   }

@@ -16,14 +16,16 @@ from ibdrr_tf.errors import UserError
 
 __all__ = ["FORMATS", "Sheet", "decode", "encode", "split"]
 
-# Pillow's format and options. Full colour resolution and slow encoding: both
-# make the better picture for its bytes at these sizes.
+# Pillow's format and options. Colours have full resolution, which makes the
+# better picture for its bytes at these sizes. On a sheet of 500 images of 32
+# pixels `avif_best` gains 0.5 dB at equal bytes, and takes five times as long.
 FORMATS = {
-  "avif": ("AVIF", {"speed": 4, "subsampling": "4:4:4", "max_threads": 1}),
+  "avif": ("AVIF", {"speed": 6, "subsampling": "4:4:4", "max_threads": 1}),
+  "avif_best": ("AVIF", {"speed": 4, "subsampling": "4:4:4", "max_threads": 1}),
   "webp": ("WEBP", {"method": 6}),
 }
-# Neither format has more pixels along a side than this.
-_MOST_PIXELS = {"avif": 16_384, "webp": 16_383}
+# No format has more pixels along a side than this.
+_MOST_PIXELS = 16_383
 _MOST_IMAGES = 1_000
 
 
@@ -46,8 +48,7 @@ def split(count: int, image_shape: tuple[int, int, int]) -> list[slice]:
     count: number of images.
     image_shape: (height, width, 3) of each.
   """
-  side = min(_MOST_PIXELS.values())
-  most = (side // image_shape[0]) * (side // image_shape[1])
+  most = (_MOST_PIXELS // image_shape[0]) * (_MOST_PIXELS // image_shape[1])
   sheets = max(1, -(-count // max(1, min(most, _MOST_IMAGES))))
   edges = [count * number // sheets for number in range(sheets + 1)]
   return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
