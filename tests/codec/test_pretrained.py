@@ -13,7 +13,7 @@ import pytest
 
 from ibdrr_tf.codec import archive, pretrained
 from ibdrr_tf.codec.image_codec import load_image_codec
-from ibdrr_tf.codec_training import load_code_codec
+from ibdrr_tf.codec_training import load_code_codec, load_vqvae
 from ibdrr_tf.errors import UserError
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -22,16 +22,21 @@ SIZES = ((24, 30),) * 12 + ((9, 16),) * 2
 SHAPES = ((12, 3, 4), (2, 2, 2))
 
 
-def golden_codes(depths):
+def golden_codes(depths, codes):
   """Codes of both groups, out of nowhere."""
   generator = np.random.default_rng(1993)
   return [
     (
-      generator.integers(0, 512, (count, height, width, depths[0])),
-      generator.integers(0, 512, (count, 2 * height, 2 * width, depths[1])),
+      generator.integers(0, codes, (count, height, width, depths[0])),
+      generator.integers(0, codes, (count, 2 * height, 2 * width, depths[1])),
     )
     for count, height, width in SHAPES
   ]
+
+
+def codes_of(folder):
+  """The size of a codec's codebooks."""
+  return load_vqvae(folder).get_config()["codebook_size"]
 
 
 def write(name):
@@ -40,7 +45,8 @@ def write(name):
   codec = load_image_codec(folder)
   # Random codes are shorter in static chains; here Bit-Swap has no choice.
   coders = (load_code_codec(folder, chain_images=5), codec.codes)
-  groups = zip(coders, golden_codes(codec.depths), strict=True)
+  wanted = golden_codes(codec.depths, codes_of(folder))
+  groups = zip(coders, wanted, strict=True)
   chains = tuple(tuple(coder.compress(*codes)) for coder, codes in groups)
   data = archive.Archive(codec.fingerprint, codec.depths, SIZES, None, chains)
   return codec, archive.pack(data)
@@ -53,7 +59,9 @@ def test_shipped_codecs_load_and_decode_golden_strings(name):
   assert now == data
   chains = archive.unpack(data, name).chains
   assert [len(group) for group in chains] == [3, 1]
-  for group, codes in zip(chains, golden_codes(codec.depths), strict=True):
+  folder = pretrained.folder_of(name)
+  wanted = golden_codes(codec.depths, codes_of(folder))
+  for group, codes in zip(chains, wanted, strict=True):
     back = codec.codes.decompress(list(group))
     for got, want in zip(back, codes, strict=True):
       np.testing.assert_array_equal(got, want)
@@ -68,7 +76,9 @@ def test_shipped_codecs_are_small():
 
 def test_folders_and_mistakes(codec_folder, tmp_path):
   assert pretrained.folder_of(str(codec_folder)) == codec_folder
-  with pytest.raises(UserError, match="cifar100, cifar100_depth1, shapes"):
+  with pytest.raises(
+    UserError, match="cifar100, cifar100_depth1, shapes, tiny_imagenet"
+  ):
     pretrained.folder_of("imagenet")
   with pytest.raises(UserError, match=r"vqvae\.ibvq"):
     pretrained.folder_of(str(tmp_path))

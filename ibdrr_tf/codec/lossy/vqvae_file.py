@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ibdrr_tf.codec import model_file
 from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
+from ibdrr_tf.codec.lossy.vqvae_networks import SCALE_UNIT
 
 __all__ = ["from_bytes", "round_weights", "stored_levels", "to_bytes"]
 
@@ -28,9 +29,6 @@ _VERSION = 2
 # one bit a weight. Codebooks at 127 lose less than 0.001 dB.
 _KERNEL_LEVELS = 63
 _CODEBOOK_LEVELS = 127
-# Scales of 1e-7 .. 64 are normal float16 numbers once multiplied by this, and
-# only then is a scale that has been rounded once not rounded again.
-_SCALE_UNIT = 1024.0
 _SMALLEST = float(np.finfo(np.float16).tiny)
 
 
@@ -50,9 +48,9 @@ def _quantize(
   most = kernel_levels if values.ndim == 4 else _CODEBOOK_LEVELS
   others = tuple(a for a in range(values.ndim) if a != axis)
   peak = np.abs(values).max(axis=others).astype(np.float64)
-  scales = (peak / most * _SCALE_UNIT).astype(np.float16)
+  scales = (peak / most * SCALE_UNIT).astype(np.float16)
   scales[scales < _SMALLEST] = 0.0
-  step = np.expand_dims(scales.astype(np.float64) / _SCALE_UNIT, others)
+  step = np.expand_dims(scales.astype(np.float64) / SCALE_UNIT, others)
   levels = np.divide(values, step, out=np.zeros(values.shape), where=step > 0)
   return np.clip(np.rint(levels), -most, most).astype(np.int8), scales
 
@@ -95,7 +93,7 @@ def _levels(model: HierarchicalVQVAE) -> int:
 def _step(scales: np.ndarray, axis: int, rank: int) -> np.ndarray:
   """Scales, float16, as float32 that broadcast along the other axes."""
   others = tuple(a for a in range(rank) if a != axis)
-  return np.expand_dims(scales.astype(np.float32) / _SCALE_UNIT, others)
+  return np.expand_dims(scales.astype(np.float32) / SCALE_UNIT, others)
 
 
 def _to_half(values: np.ndarray) -> np.ndarray:

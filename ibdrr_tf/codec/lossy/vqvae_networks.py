@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["Networks", "RoundedConv2D", "apply"]
+__all__ = ["SCALE_UNIT", "Networks", "RoundedConv2D", "apply"]
+
+# Scales of 1e-7 .. 64 are normal float16 numbers once multiplied by this, and
+# only then is a scale that has been rounded once not rounded again.
+SCALE_UNIT = 1024.0
 
 layers = tf.keras.layers
 
@@ -48,8 +52,9 @@ class RoundedConv2D(layers.Conv2D):
     """Convolves `[n, h, w, channels]`."""
     if not training:
       return super().call(inputs)
-    peak = tf.reduce_max(tf.abs(self.kernel), axis=[0, 1, 2])
-    step = tf.stop_gradient(tf.maximum(peak, 1e-7) / self.levels)
+    peak = tf.stop_gradient(tf.reduce_max(tf.abs(self.kernel), axis=[0, 1, 2]))
+    scale = tf.cast(peak / self.levels * SCALE_UNIT, tf.float16)
+    step = tf.maximum(tf.cast(scale, tf.float32) / SCALE_UNIT, 1e-7)
     rounded = tf.round(self.kernel / step) * step
     kernel = self.kernel + tf.stop_gradient(rounded - self.kernel)
     result = tf.nn.conv2d(

@@ -45,6 +45,7 @@ def sealed(content):
     ({"layout": "subpixel"}, 1),
     ({"top_depth": 0}, 2),
     ({"blank": True}, 2),
+    ({"kernel_levels": 7}, 2),
   ],
 )
 def test_round_trip_is_exact(options, version):
@@ -69,6 +70,29 @@ def test_round_trip_is_exact(options, version):
   np.testing.assert_array_equal(
     model.decode(top, bottom), loaded.decode(top, bottom)
   )
+
+
+def test_training_sees_kernels_as_they_will_be_stored():
+  model = some_model(kernel_levels=7)
+  images = noise(4, 16, 16, 3).astype(np.float32) / 255
+  networks = (model.encode_bottom, model.encode_top)
+  seen, before = images, images
+  for network in networks:
+    seen, before = network(seen, training=True), network(before)
+  vqvae_file.round_weights(model)
+  after = images
+  for network in networks:
+    after = network(after)
+  assert np.abs(before - seen).max() > 0.01
+  np.testing.assert_allclose(after, seen, atol=1e-3)
+  for variable, levels, _ in vqvae_file.stored_levels(model):
+    if len(variable.shape) == 4:
+      assert np.abs(levels).max() == 7
+  sizes = [
+    len(vqvae_file.to_bytes(some_model(**options)))
+    for options in ({"kernel_levels": 7}, {})
+  ]
+  assert sizes[0] < 0.8 * sizes[1]
 
 
 def test_everything_that_codes_is_stored():
