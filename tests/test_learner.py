@@ -18,6 +18,7 @@ from ibdrr_tf import experiment
 from ibdrr_tf import state as states
 from ibdrr_tf.data.examples import select
 from ibdrr_tf.data.load import load_data
+from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.learner import Learner
 from ibdrr_tf.replay.code_store import CodeStore
@@ -194,6 +195,23 @@ def test_a_step_decodes_old_bit_strings_once(week, tmp_path, monkeypatch):
   kept, stored = learner.memory.read(), Learner(tmp_path / "S").memory.read()
   for name in ("top", "bottom", "labels", "held_out"):
     np.testing.assert_array_equal(getattr(kept, name), getattr(stored, name))
+
+
+def test_workers_notice_a_change_when_the_chief_does(week, monkeypatch):
+  """Each has timed the last step itself, so their states are not equal."""
+  learner, folder = week
+  learner = Learner(folder / "after-2")
+  memory = learner.memory
+  *others, last = learner._state.steps
+  own = dataclasses.replace(
+    learner._state, steps=(*others, {**last, "seconds": -1.0})
+  )
+  for answer in ("", "changed"):
+    monkeypatch.setattr(Team, "ask_chief", lambda *_, said=answer: said)
+    learner._state = own
+    with learner._changing():
+      assert (learner._memory is memory) == (answer == "")
+      assert (learner._state == own) == (answer == "")
 
 
 def test_accuracy_on_old_classes_is_told_by_what_memory_gives_back(week):
