@@ -53,7 +53,8 @@ def one_epoch(examples, epoch=0, batch_size=4):
 
 def crop(image, drawn):
   """Padding, crop and flip in NumPy."""
-  padded = np.pad(image, [(PADDING, PADDING), (PADDING, PADDING), (0, 0)])
+  widths = [(PADDING, PADDING), (PADDING, PADDING), (0, 0)]
+  padded = np.pad(image, widths, mode="reflect")
   row, column, flip = drawn[:3]
   cut = padded[row : row + SIZE[0], column : column + SIZE[1]]
   return cut[:, ::-1] if flip else cut

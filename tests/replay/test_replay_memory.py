@@ -76,7 +76,8 @@ def test_augmented_images_are_crops_and_flips(filled, codec):
   path, _, want = filled
   memory = ReplayMemory(path, str(codec), padding=1)
   dataset = memory.dataset(12, augment=True, shuffle=False)
-  padded = np.pad(want, [(0, 0), (1, 1), (1, 1), (0, 0)])
+  widths = [(0, 0), (1, 1), (1, 1), (0, 0)]
+  padded = np.pad(want, widths, mode="reflect")
   first, second = (next(iter(dataset))[0].numpy() for _ in range(2))
   assert not np.array_equal(first, second)
   for image, source in zip(first, padded, strict=True):

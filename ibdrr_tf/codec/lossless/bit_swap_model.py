@@ -111,6 +111,9 @@ class BitSwapModel(tf.keras.Model):
       IntegerConv(width, 3, gain=0.5, name=f"context_{k}")
       for k in range(planes - 1)
     ]
+    self.from_latent = []
+    if config["latents"]:
+      self.from_latent = [IntegerConv(width, 3, gain=0.5, name="from_latent")]
     self.plane_bias = IntegerTable(planes, width, deviation=0.3)
     self.blocks = [
       (
@@ -127,15 +130,13 @@ class BitSwapModel(tf.keras.Model):
     self.decision_bias = [
       IntegerTable(len(tree) - 1, 1, deviation=0.01) for tree in self.trees
     ]
-    self.from_latent, self.infer_codes = [], []
-    self.infer, self.generate = [], []
+    self.infer_codes, self.infer, self.generate = [], [], []
     if config["latents"]:
       self._make_latents(planes, config)
 
   def _make_latents(self, planes: int, config: dict) -> None:
     width, channels = config["width"], config["latent_channels"]
     size = config.get("latent_kernel", 3)
-    self.from_latent = [IntegerConv(width, 3, gain=0.5, name="from_latent")]
     self.infer_codes = [
       IntegerConv(width, 1, gain=0.5, name=f"infer_codes_{k}")
       for k in range(planes)

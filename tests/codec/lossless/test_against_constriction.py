@@ -65,7 +65,8 @@ class AnsBitSwap:
   def push_codes(self, latent, planes):
     """Planes are pushed last first, since a stack gives them back reversed."""
     model, embedded = self.model, self.model.embed(planes)
-    context = model.start_context(latent, tf.shape(planes)[1:3])
+    shape = tf.shape(planes)
+    context = model.start_context(latent, shape[0], shape[1:3])
     steps = []
     for k, level in enumerate(model.levels):
       nodes = tf.gather(model.nodes[level], planes[..., k])
@@ -86,7 +87,7 @@ class AnsBitSwap:
 
   def pull_codes(self, latent, grid):
     model = self.model
-    context, planes = model.start_context(latent, grid), []
+    context, planes = model.start_context(latent, 1, grid), []
     for k, level in enumerate(model.levels):
       features = model.features(context, k)
       node = np.zeros((features.shape[0], *grid), np.int32)
@@ -144,7 +145,7 @@ def test_planes_give_the_same_features_together_and_one_by_one(model):
   latent = generator.integers(-30, 30, (6, 3, 4, 2)).astype(np.float32)
   embedded = model.embed(tf.constant(planes))
   together = model.features_of_known(latent, embedded)
-  context = model.start_context(latent, [3, 4])
+  context = model.start_context(latent, 1, [3, 4])
   for k, level in enumerate(model.levels):
     np.testing.assert_array_equal(
       embedded[k], model.embeddings[level](planes[..., k])

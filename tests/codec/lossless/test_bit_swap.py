@@ -306,7 +306,7 @@ def test_stored_models_code_the_same(model):
 def test_a_model_is_stored_only_if_all_its_sums_are_exact():
   """Each part of a sum is small enough; together they are not."""
   model = make_model(noise=0.0, width=64, embedding=40)
-  for conv in (*model.context, model.from_latent):
+  for conv in (*model.context, *model.from_latent):
     conv.kernel.assign(tf.ones_like(conv.kernel))
     integer.check_exact("one of them", conv.bound())
   with pytest.raises(UserError, match="the sums of context can reach"):
