@@ -111,9 +111,10 @@ class BitSwapModel(tf.keras.Model):
       IntegerConv(width, 3, gain=0.5, name=f"context_{k}")
       for k in range(planes - 1)
     ]
-    self.from_latent = []
-    if config["latents"]:
-      self.from_latent = [IntegerConv(width, 3, gain=0.5, name="from_latent")]
+    self.from_latent = [
+      IntegerConv(width, 3, gain=0.5, name="from_latent")
+      for _ in range(min(config["latents"], 1))
+    ]
     self.plane_bias = IntegerTable(planes, width, deviation=0.3)
     self.blocks = [
       (
@@ -130,9 +131,10 @@ class BitSwapModel(tf.keras.Model):
     self.decision_bias = [
       IntegerTable(len(tree) - 1, 1, deviation=0.01) for tree in self.trees
     ]
-    self.infer_codes, self.infer, self.generate = [], [], []
     if config["latents"]:
       self._make_latents(planes, config)
+    else:
+      self.infer_codes, self.infer, self.generate = [], [], []
 
   def _make_latents(self, planes: int, config: dict) -> None:
     width, channels = config["width"], config["latent_channels"]
@@ -145,6 +147,7 @@ class BitSwapModel(tf.keras.Model):
       # They are never called one by one, which is when Keras builds layers.
       conv.build(tf.TensorShape([None, None, None, config["embedding"]]))
     self.infer = [_head(width, channels, size, f"infer_{1}")]
+    self.generate = []
     for number in range(1, config["latents"]):
       half = width // 2
       self.infer.append(_head(half, channels, size, f"infer_{number + 1}"))
