@@ -21,7 +21,7 @@ def codec_quality(
   memory: Memory,
   before: dict[str, int],
 ) -> dict[str, float]:
-  """How well the codec suits the new images: PSNR, and bits a code.
+  """How well the codec suits the new images: PSNR and bits a code, by detail.
 
   Nothing for a step without new images, or a method without a codec. Bits are
   what the step has added, divided by the codes that it has added; where the
@@ -45,6 +45,7 @@ def codec_quality(
   if min(added.values()) <= 0:
     added = stored
   return {
+    "detail": memory.detail,
     "psnr": round(float(tf.reduce_mean(quality)), 2),
     "bits_per_code": round(8 * added["payload"] / added["codes"], 3),
   }

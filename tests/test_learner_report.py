@@ -57,6 +57,8 @@ def test_nothing_is_warned_of_without_reason(state):
 
 
 def test_a_codec_that_suits_badly(state):
+  coarser = with_last(state, psnr=24.5, detail=30)
+  assert learner_report.warnings(coarser) == []
   (warning,) = learner_report.warnings(with_last(state, psnr=24.5))
   assert "24.5 dB" in warning and "28.0" in warning
   (warning,) = learner_report.warnings(with_last(state, bits_per_code=7.8))

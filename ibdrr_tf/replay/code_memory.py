@@ -202,13 +202,17 @@ class CodeMemory(ReplayedMemory):
       + self._guess_exemplars(task)
     )
     everything = self._join_old(new, self.detail)
+    # Images that only test are kept too; they are like the others.
     count = len(everything)
+    if task.held_out is not None:
+      count += len(task.held_out)
+    share = count / max(len(everything), 1)
     chains = -(-count // self.config.bitswap.chain_images)
     room -= _CHAIN_BYTES * chains + _LABEL_BYTES * count
     return finest_detail(
       self._codec.vqvae,
       everything,
-      lambda codes: _CAUTION * estimated_bytes(model, codes) <= room,
+      lambda codes: _CAUTION * share * estimated_bytes(model, codes) <= room,
       self.detail,
     )
 
