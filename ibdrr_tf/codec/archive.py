@@ -235,10 +235,9 @@ def _read_index(
       place = stop
   if place != len(body):
     raise ValueError("there are bytes left over")
-  top, bottom = (_whole(depth, 255) for depth in index["depths"])
-  return Archive(
-    fingerprint, (top, bottom), sizes, names, tuple(map(tuple, chains))
-  )
+  top, bottom = index["depths"]
+  depths = (_whole(top, 255, least=0), _whole(bottom, 255))
+  return Archive(fingerprint, depths, sizes, names, tuple(map(tuple, chains)))
 
 
 def _whole(value: Any, most: int, least: int = 1) -> int:
