@@ -47,10 +47,10 @@ def main(argv: list[str]) -> None:
   command_line.define_run_flags(values)
   command_line.define_codec_flag(values)
   text = {
-    "methods": f"parted by commas, of {', '.join(sorted(METHODS))}",
-    "runs": "parted by commas, finished runs to compare with, as they are: "
+    "methods": f"separated by commas, of {', '.join(sorted(METHODS))}",
+    "runs": "separated by commas, finished runs to compare with, as they are: "
     "folders, or their results.json under any name",
-    "seeds": "parted by commas, each of which every method runs with",
+    "seeds": "separated by commas, each of which every method runs with",
     "workdir": "folder with a run for each method",
   }
   for name, help_text in text.items():
@@ -124,7 +124,7 @@ def _configs(
   methods = _parted(values.methods)
   if not methods and not runs:
     raise UserError(
-      f"--methods is missing: give names parted by commas, of "
+      f"--methods is missing: give names separated by commas, of "
       f"{', '.join(sorted(METHODS))}."
     )
   seeds = _parted(values.seeds)

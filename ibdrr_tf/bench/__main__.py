@@ -75,15 +75,15 @@ def main(argv: list[str]) -> None:
   values = flags.FlagValues()
   command_line.define_run_flags(values)
   for name, text in {
-    "codec": f"codecs, parted by commas: {', '.join(pretrained.names())}, or "
-    "folders",
+    "codec": f"codecs, separated by commas: {', '.join(pretrained.names())}, "
+    "or folders",
     "photographs": "a folder of image files of any size",
     "picture": "where to draw reconstructions at 32, 64 and 224 pixels",
     "classify": "a folder for the checkpoints of classifiers to train",
     "json": "where to write the figures as JSON",
     "images": "of accuracy: how many images models are divided by",
     "budgets": "of accuracy: bytes an image, models included",
-    "forms": "of accuracy: forms to measure, parted by commas; all if empty",
+    "forms": "of accuracy: forms to measure, separated by commas; all if empty",
   }.items():
     flags.DEFINE_string(name, "", text, flag_values=values)
   for name, text in {
@@ -134,14 +134,15 @@ def main(argv: list[str]) -> None:
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:
-  """The whole numbers of a flag, parted by commas."""
+  """The whole numbers of a flag, separated by commas."""
   try:
     numbers = tuple(int(part) for part in text.split(","))
   except ValueError:
     numbers = (0,)
   if min(numbers) < 1:
     raise UserError(
-      f"--{name}={text} is no list of whole numbers: give such as 60,100."
+      f"--{name}={text} is not a list of whole numbers: give, for example, "
+      f"60,100."
     )
   return numbers
 

@@ -8,11 +8,11 @@ import numpy as np
 from ibdrr_tf.data.examples import Examples, in_memory, ordered_batches, take
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.replay import image_formats
-from ibdrr_tf.replay.exemplar_memory import without
 from ibdrr_tf.replay.feeds import ImageFeed
-from ibdrr_tf.replay.image_store import EncodedImages, ImageStore, file_bytes
+from ibdrr_tf.replay.file_memory import FileMemory
+from ibdrr_tf.replay.image_store import EncodedImages, file_bytes
 from ibdrr_tf.replay.memory import Embeds, Setting, keep_alike
-from ibdrr_tf.replay.replayed_memory import ReplayedMemory, order_of
+from ibdrr_tf.replay.replayed_memory import order_of
 
 __all__ = ["ImageMemory", "by_class", "read_all"]
 
@@ -41,7 +41,7 @@ class _Plan:
     return EncodedImages.join([self.old, self.new, self.held_out])
 
 
-class ImageMemory(ReplayedMemory):
+class ImageMemory(FileMemory):
   """All images seen, each as a file of its own.
 
   New images too are seen as they will be remembered. All have one quality,
@@ -64,15 +64,11 @@ class ImageMemory(ReplayedMemory):
     kind: str,
     raw: str | None = None,
   ):
-    super().__init__(setting, step, raw=raw)
+    super().__init__(setting, step, kind, raw=raw)
     self._kind = kind
-    self._store = ImageStore(self.folder, kind)
+    if kind == "pixels":
+      self._line = "raw_exemplars"
     self._plan: tuple[Task, _Plan] | None = None
-
-  @property
-  def quality(self) -> int | None:
-    """Of the images in force; None before the first, and for pixels."""
-    return self._store.contents.get("quality")
 
   def examples(self, task: Task) -> ImageFeed:
     """Decoded images: those remembered, then the new ones, class by class."""
@@ -101,23 +97,8 @@ class ImageMemory(ReplayedMemory):
     new = plan.new.take(order_of(plan.task.new, chosen))
     plan = dataclasses.replace(plan, new=new)
     part, most = self._write(task.step, plan)
-    parts = {self._store.part: part}
-    if self.raw == "exemplars":
-      room = self._room(sum(part["files"].values()))
-      raw = self._all_exemplars(plan.task, chosen)
-      parts["exemplars"], _ = self._exemplars.write(task.step, raw, room, most)
-    self.folder.write(task.step, parts)
+    self._commit(plan.task, part, chosen, most)
     self._plan = None
-
-  def forget(self, step: int, label: int) -> None:
-    """Keeps the images of the other classes."""
-    contents = self._store.contents
-    part = self._store.replace(step, without(self._store.read(), label))
-    parts = {self._store.part: {**contents, **part}}
-    if self.raw == "exemplars":
-      raw = without(self._exemplars.store.read(), label)
-      parts["exemplars"] = self._exemplars.store.replace(step, raw)
-    self.folder.write(step, parts)
 
   def held_out(self) -> Examples | None:
     """Decoded images that only test."""
@@ -126,18 +107,6 @@ class ImageMemory(ReplayedMemory):
     if not len(images):
       return None
     return in_memory(self._decode(images), images.labels)
-
-  def stored_bytes(self) -> dict[str, int]:
-    """The images' own bytes, and those of the files that hold them."""
-    stored, contents = super().stored_bytes(), self._store.contents
-    index = sum(contents["files"].values()) - contents["payload"]
-    name = "raw_exemplars" if self._kind == "pixels" else "payload"
-    return {
-      **stored,
-      name: contents["payload"],
-      "index": stored["index"] + index,
-      "images": contents["images"],
-    }
 
   def _write(self, step: int, plan: _Plan) -> tuple[dict[str, Any], int]:
     """Writes the images of a plan, or as many of them as fit.

@@ -11,12 +11,12 @@ from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay import image_formats, sheets
-from ibdrr_tf.replay.exemplar_memory import without
 from ibdrr_tf.replay.feeds import ImageFeed
+from ibdrr_tf.replay.file_memory import FileMemory
 from ibdrr_tf.replay.image_memory import by_class, read_all
-from ibdrr_tf.replay.image_store import EncodedImages, ImageStore, file_bytes
+from ibdrr_tf.replay.image_store import EncodedImages, file_bytes
 from ibdrr_tf.replay.memory import Embeds, Setting
-from ibdrr_tf.replay.replayed_memory import ReplayedMemory, order_of
+from ibdrr_tf.replay.replayed_memory import order_of
 
 __all__ = ["SheetMemory"]
 
@@ -63,7 +63,7 @@ class _Plan:
     return EncodedImages.join([self.old, self.new, self.held_out])
 
 
-class SheetMemory(ReplayedMemory):
+class SheetMemory(FileMemory):
   """All images seen, tiled into one picture for each class and step.
 
   New images too are seen as they will be remembered. All sheets have one
@@ -80,9 +80,8 @@ class SheetMemory(ReplayedMemory):
   def __init__(
     self, setting: Setting, step: int | None = -1, *, raw: str | None = None
   ):
-    super().__init__(setting, step, raw=raw)
+    super().__init__(setting, step, "sheets", raw=raw)
     self._kind = setting.config.memory.sheet
-    self._store = ImageStore(self.folder, "sheets")
     self._plan: tuple[Task, _Plan] | None = None
     kept = self._store.contents.get("kind", self._kind)
     if kept != self._kind:
@@ -90,11 +89,6 @@ class SheetMemory(ReplayedMemory):
         f"the memory {self.folder.path} has {kept} sheets: give "
         f"--config.memory.sheet={kept}."
       )
-
-  @property
-  def quality(self) -> int | None:
-    """Of the sheets in force; None before the first."""
-    return self._store.contents.get("quality")
 
   def examples(self, task: Task) -> ImageFeed:
     """Decoded images: those remembered, then the new ones, class by class."""
@@ -120,40 +114,14 @@ class SheetMemory(ReplayedMemory):
       new = self._encode(new.take(order), plan.quality)
       plan = dataclasses.replace(plan, new=new)
     part, most = self._write(task.step, plan)
-    parts = {self._store.part: part}
-    if self.raw == "exemplars":
-      room = self._room(sum(part["files"].values()))
-      raw = self._all_exemplars(plan.task, chosen)
-      parts["exemplars"], _ = self._exemplars.write(task.step, raw, room, most)
-    self.folder.write(task.step, parts)
+    self._commit(plan.task, part, chosen, most)
     self._plan = None
-
-  def forget(self, step: int, label: int) -> None:
-    """Keeps the sheets of the other classes."""
-    contents = self._store.contents
-    part = self._store.replace(step, without(self._store.read(), label))
-    parts = {self._store.part: {**contents, **part}}
-    if self.raw == "exemplars":
-      raw = without(self._exemplars.store.read(), label)
-      parts["exemplars"] = self._exemplars.store.replace(step, raw)
-    self.folder.write(step, parts)
 
   def held_out(self) -> Examples | None:
     """Decoded images that only test."""
     kept = self._store.read()
     kept = self._decode(kept.take(kept.held_out))
     return in_memory(kept.images, kept.labels) if len(kept.labels) else None
-
-  def stored_bytes(self) -> dict[str, int]:
-    """The sheets' own bytes, and those of the files that hold them."""
-    stored, contents = super().stored_bytes(), self._store.contents
-    index = sum(contents["files"].values()) - contents["payload"]
-    return {
-      **stored,
-      "payload": contents["payload"],
-      "index": stored["index"] + index,
-      "images": contents["images"],
-    }
 
   def _write(self, step: int, plan: _Plan) -> tuple[dict[str, Any], int]:
     """Writes the sheets of a plan, or of as many images as fit.

@@ -1,0 +1,77 @@
+"""What memories of lossy files share: images one by one, or on sheets."""
+
+from typing import Any
+
+import numpy as np
+
+from ibdrr_tf.data.task import Task
+from ibdrr_tf.replay.exemplar_memory import without
+from ibdrr_tf.replay.image_store import ImageStore
+from ibdrr_tf.replay.memory import Setting
+from ibdrr_tf.replay.replayed_memory import ReplayedMemory
+
+__all__ = ["FileMemory"]
+
+
+class FileMemory(ReplayedMemory):
+  """Keeps files of images in one part of the manifest.
+
+  Args:
+    setting: where and how.
+    step: see `Memory`.
+    part: name of the part.
+    raw: see `ReplayedMemory`.
+  """
+
+  # Where the ledger counts the images' own bytes.
+  _line = "payload"
+
+  def __init__(
+    self, setting: Setting, step: int | None, part: str, *, raw: str | None
+  ):
+    super().__init__(setting, step, raw=raw)
+    self._store = ImageStore(self.folder, part)
+
+  @property
+  def quality(self) -> int | None:
+    """Of the images in force; None before the first, and for pixels."""
+    return self._store.contents.get("quality")
+
+  def forget(self, step: int, label: int) -> None:
+    """Keeps the images of the other classes."""
+    contents = self._store.contents
+    part = self._store.replace(step, without(self._store.read(), label))
+    parts = {self._store.part: {**contents, **part}}
+    if self.raw == "exemplars":
+      raw = without(self._exemplars.store.read(), label)
+      parts["exemplars"] = self._exemplars.store.replace(step, raw)
+    self.folder.write(step, parts)
+
+  def stored_bytes(self) -> dict[str, int]:
+    """The images' own bytes, and those of the files that hold them."""
+    stored, contents = super().stored_bytes(), self._store.contents
+    index = sum(contents["files"].values()) - contents["payload"]
+    return {
+      **stored,
+      self._line: contents["payload"],
+      "index": stored["index"] + index,
+      "images": contents["images"],
+    }
+
+  def _commit(
+    self, task: Task, part: dict[str, Any], chosen: np.ndarray, most: int
+  ) -> None:
+    """Writes the manifest of a step, and its exemplars.
+
+    Args:
+      task: the step.
+      part: of the manifest, with the files that were written.
+      chosen: indices of new images to keep raw.
+      most: how many images of a class may stay.
+    """
+    parts = {self._store.part: part}
+    if self.raw == "exemplars":
+      room = self._room(sum(part["files"].values()))
+      raw = self._all_exemplars(task, chosen)
+      parts["exemplars"], _ = self._exemplars.write(task.step, raw, room, most)
+    self.folder.write(task.step, parts)
