@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files
-from ibdrr_tf.codec import constant_weights, model_file, pretrained
+from ibdrr_tf.codec import constant_weights, model_file, pretrained, tiles
 from ibdrr_tf.codec.lossless import message
 from ibdrr_tf.codec.lossless.bit_swap import BitSwap
 from ibdrr_tf.codec.lossless.code_codec import CodeCodec
@@ -43,6 +43,8 @@ _PREFIX = len(_MAGIC) + 1 + 8 + 4 * _NUMBERS
 _CHECKSUM = 8
 # The VQ-VAE takes as many images at once as have so many pixels together.
 _BATCH_PIXELS = 1 << 18
+# Larger images are cut into tiles.
+_TILE_PIXELS = 1 << 20
 # An export refuses these by a sentence; TensorFlow refuses all further ones.
 _OTHER_TYPES = (
   *(tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.bool),
@@ -154,9 +156,9 @@ class ImageCodec(tf.Module):
       ]
     ):
       images = tf.identity(images)
-    return _in_batches(
-      self._parts.vqvae.encode, [images], size[1] * size[2], [tf.int32] * 2
-    )
+    encode = self._parts.vqvae.encode
+    scales = ([tiles.CELL], [(tf.int32, 1), (tf.int32, 2)])
+    return _in_parts(encode, [vqvae.pad_to_grid(images)], size[1:3], *scales)
 
   @tf.function(
     autograph=False, input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2
@@ -169,11 +171,12 @@ class ImageCodec(tf.Module):
       for level, depth in books
     )
     size = tf.shape(bottom)
-    (images,) = _in_batches(
+    (images,) = _in_parts(
       lambda *codes: [self._parts.vqvae.decode(*codes)],
       [top, bottom],
-      16 * size[1] * size[2],
-      [tf.uint8],
+      4 * size[1:3],
+      [1, 2],
+      [(tf.uint8, tiles.CELL)],
     )
     return tf.ensure_shape(images, [None, None, None, 3])
 
@@ -418,17 +421,42 @@ def _refusal(dtype: tf.DType | np.dtype, shape: object) -> str:
   return f"images are {dtype.name} {shape}: {remedy}"
 
 
+def _in_parts(function, arguments, size, scales, results):
+  """Calls a function of images on a few at once, or on tiles of one.
+
+  Args:
+    function: of tensors [n, …] to tensors [n, …].
+    arguments: its tensors.
+    size: int32 [2], height and width of an image in pixels.
+    scales: of the arguments, see `tiles.over_tiles`.
+    results: likewise.
+  """
+  pixels = tf.reduce_prod(tf.cast(size, tf.int64))
+
+  def on_tiles(*images):
+    return tiles.over_tiles(function, images, scales, results)
+
+  branches = [
+    lambda part=part: _in_batches(
+      part, arguments, pixels, [dtype for dtype, _ in results]
+    )
+    for part in (on_tiles, function)
+  ]
+  return tf.cond(pixels > _TILE_PIXELS, *branches)
+
+
 def _in_batches(function, arguments, pixels, dtypes):
   """Calls a function of images, not on all at once, and joins the results.
 
   Args:
     function: of tensors [n, …] to tensors [n, …].
     arguments: its tensors.
-    pixels: int32 [], of one image.
+    pixels: int64 [], of one image.
     dtypes: of the results, each of which has four axes.
   """
   count = tf.shape(arguments[0])[0]
-  size = tf.maximum(1, _BATCH_PIXELS // tf.maximum(1, pixels))
+  size = tf.clip_by_value(pixels, 1, _BATCH_PIXELS)
+  size = _BATCH_PIXELS // tf.cast(size, tf.int32)
   # Not every kernel takes an empty batch: no images are one that is cut off
   # again, so that the result has the right size.
   calls = tf.maximum(1, -(-count // size))
