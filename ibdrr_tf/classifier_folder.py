@@ -111,6 +111,15 @@ class ClassifierFolder:
 
     self._team.on_chief(write)
 
+  def withdraw(self) -> None:
+    """Removes what `publish` wrote."""
+
+    def remove() -> None:
+      for name in ("class_names.json", "classifier.keras"):
+        (self._path / name).unlink(missing_ok=True)
+
+    self._team.on_chief(remove)
+
   def keep_only(self, step: int) -> None:
     """Removes the networks of all other steps."""
 

@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -43,6 +42,8 @@ from ibdrr_tf.state import (
   State,
   claim_traces,
   read_state,
+  refuse_foreign,
+  remove_traces,
   write_state,
 )
 from ibdrr_tf.state_config import check_fixed, config_of, to_stored
@@ -117,6 +118,7 @@ class Learner:
     self._method = check_method(self.config)
     if self._state:
       check_fixed(self.config, self._state.config)
+      self._check_size()
     if self._method.uses_codec:
       check_codec(self.config, self.path)
     self._networks = ClassifierFolder(
@@ -156,10 +158,8 @@ class Learner:
   @property
   def network(self) -> Network:
     """The network of the last step."""
-    self._require_state()
+    self._require_class()
     if self._network is None:
-      if self._state.network is None:
-        raise UserError(f"the state {self.path} knows no class: learn some.")
       self._network = self._networks.read(
         self.step, self._state.network, self.image_shape
       )
@@ -221,6 +221,8 @@ class Learner:
     with self._changing():
       print_ = fingerprint(names, new, held_out)
       if self.history and self.history[-1].get("fingerprint") == print_:
+        if self._exceeds_budget():
+          return self._learn_nothing(print_)
         self._settle()
         return self.history[-1]
       classes = list(self.classes)
@@ -244,28 +246,37 @@ class Learner:
   def retrain(self) -> dict[str, Any]:
     """Trains the network again on what is remembered, without new images."""
     with self._changing():
-      self._require_state()
+      self._require_class()
       if not self.ledger().images:
         raise UserError(
           f"the method {self.config.method} keeps no images to train on again: "
           f"learn new ones."
         )
-      shape = self.image_shape
-      nothing = in_memory(np.zeros([0, *shape], np.uint8), np.zeros(0))
-      count = len(self.classes)
-      task = Task(self.step + 1, nothing, None, count, count)
-      return self._learn(task, self.classes, f"retrain {task.step}")
+      return self._learn_nothing(f"retrain {self.step + 1}")
+
+  def _learn_nothing(self, print_: str) -> dict[str, Any]:
+    """A step without new images."""
+    shape = self.image_shape
+    nothing = in_memory(np.zeros([0, *shape], np.uint8), np.zeros(0))
+    count = len(self.classes)
+    task = Task(self.step + 1, nothing, None, count, count)
+    return self._learn(task, self.classes, print_)
 
   def predict(self, images: np.ndarray) -> Predictions:
     """Names the classes of images.
 
     Args:
-      images: uint8 [n, h, w, 3], of any size, or one image [h, w, 3].
+      images: uint8 [n, h, w, 3], or a list of images [h, w, 3], which may
+        differ in size, or one such image.
     """
-    self._require_state()
-    if not self.classes:
-      raise UserError(f"the state {self.path} knows no class: learn some.")
-    if np.ndim(images) == 3:
+    self._require_class()
+    if not hasattr(images, "__len__"):
+      raise UserError(
+        f"{type(images).__name__} is not what can be classified: give uint8 "
+        f"[n, height, width, 3], or a list of uint8 [height, width, 3]."
+      )
+    # A list is a list of images, whatever their sizes.
+    if len(getattr(images, "shape", ())) == 3:
       images = np.asarray(images)[np.newaxis]
     examples = read_arrived(
       (images, [""] * len(images)), self.image_shape
@@ -303,26 +314,38 @@ class Learner:
 
     Args:
       data: see `read_arrived`; classes that are not known count as errors.
+        Where there are validation images, only they are looked at.
     """
-    self._require_state()
+    self._require_class()
     arrived = read_arrived(data, self.image_shape)
+    examples = arrived.examples
+    if arrived.validation is not None:
+      examples = arrived.validation
     known = {name: k for k, name in enumerate(self.classes)}
     truth = np.array([known.get(name, -1) for name in arrived.names])
-    labels = arrived.examples.labels
-    right = self.scores(arrived.examples).argmax(axis=1) == truth[labels]
+    labels = examples.labels
+    right = self.scores(examples).argmax(axis=1) == truth[labels]
     return {
       "images": len(right),
       "accuracy": 100.0 * float(right.mean()),
       "by_class": {
         name: 100.0 * float(right[labels == k].mean())
         for k, name in enumerate(arrived.names)
+        if np.any(labels == k)
       },
       "unknown_classes": [n for n in arrived.names if n not in known],
     }
 
   def forget(self, name: str) -> None:
-    """Takes a class out of memory and of the network's head, in one step."""
+    """Takes a class out of memory and of the network's head, in one step.
+
+    A call that was interrupted after its step had been committed is brought to
+    its end when it is repeated. Pictures of the codec's training go as well.
+    """
     with self._changing():
+      if self.has_just_forgotten(name):
+        self._settle()
+        return
       if name not in self.classes:
         known = ", ".join(self.classes) or "none"
         raise UserError(f"there is no class {name!r}: the state knows {known}.")
@@ -355,9 +378,15 @@ class Learner:
       )
       self._commit(state, None)
 
+  def has_just_forgotten(self, name: str) -> bool:
+    """Whether the last step was to forget this class."""
+    last = self.history[-1] if self.history else {}
+    return last.get("kind") == "forget" and last.get("class") == name
+
   @contextlib.contextmanager
   def _changing(self) -> Iterator[None]:
     """Locks the state, and notices what other processes have done to it."""
+    self._team.on_chief(lambda: refuse_foreign(self.path))
     with self.lock():
       self._refresh()
       try:
@@ -383,7 +412,7 @@ class Learner:
     step = Step(self.config, self._strategy, self.path, task, self._memory, old)
     before = self._memory.stored_bytes()
     network, seconds = learn_step(self._method, step)
-    if len(task.new):
+    if len(task.new) or self._exceeds_budget():
       self._memory.add(task, network)
     else:
       self._memory.folder.write(task.step, self._memory.folder.parts)
@@ -400,10 +429,9 @@ class Learner:
       "ledger": self._ledger(task.step).to_json(),
       **codec_quality(task, self._codec, self._memory, before),
     }
-    if task.held_out is not None:
-      record["accuracy"] = accuracy_on_held_out(
-        self._method, network, self._memory, task
-      )
+    accuracy = accuracy_on_held_out(self._method, network, self._memory, task)
+    if accuracy["all"] is not None:
+      record["accuracy"] = accuracy
     state = State(
       task.step,
       classes,
@@ -423,6 +451,12 @@ class Learner:
       stored["other_models"] = networks
     return Ledger(**stored)
 
+  def _exceeds_budget(self) -> bool:
+    """Whether memory has more bytes than the configuration now allows."""
+    self._prepare(None)
+    limit = self.config.memory.total_bytes
+    return 0 < limit < Ledger(**self._memory.stored_bytes()).total
+
   def _commit(self, state: State, network: Network | None) -> None:
     """Makes a state the one that counts, then clears up."""
     self._team.on_chief(lambda: write_state(self.path, state))
@@ -432,11 +466,16 @@ class Learner:
   def _settle(self) -> None:
     """Removes traces of other steps; writes what is made from the state."""
     self.memory.settle()
-    if self._state.network and not self._networks.is_published(self.step):
+    if not self._state.network:
+      self._networks.withdraw()
+    elif not self._networks.is_published(self.step):
       self._networks.publish(self.network, self.classes)
     self._networks.keep_only(self.step)
-    traces = self.path / "checkpoints"
-    self._team.on_chief(lambda: shutil.rmtree(traces, ignore_errors=True))
+    self._team.on_chief(
+      lambda: remove_traces(
+        self.path, pictures=self.history[-1]["kind"] == "forget"
+      )
+    )
 
   def _prepare(self, task: Task | None) -> None:
     """Opens codec and memory; the first step makes them."""
@@ -452,6 +491,19 @@ class Learner:
       self.config, self.path / "memory", shape, self._codec, self._team
     )
     self._memory = self._method.memory(setting, self.step)
+
+  def _check_size(self) -> None:
+    size = self.config.data.image_size
+    if size not in (0, self.image_shape[0]):
+      raise UserError(
+        f"the state {self.path} has images of {self.image_shape[0]} pixels a "
+        f"side, not of {size}: leave the size out, or start another state."
+      )
+
+  def _require_class(self) -> None:
+    self._require_state()
+    if not self.classes:
+      raise UserError(f"the state {self.path} knows no class: learn some.")
 
   def _require_state(self) -> None:
     if self._state is None:

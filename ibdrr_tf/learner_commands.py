@@ -64,6 +64,10 @@ def learn(argv: list[str]) -> None:
     values, argv, lambda: _base_config(argv)
   )
   folder = _one(rest, "a folder of classes", optional=values.retrain)
+  if values.retrain and folder:
+    raise UserError(
+      f"--retrain takes no new images, but {folder} is given: leave one out."
+    )
   state = _state_folder(values)
   for name, value in (
     ("memory_bytes", values.memory_bytes),
@@ -226,11 +230,13 @@ def forget(argv: list[str]) -> None:
     return
   rest = command_line.parse_flags(values, argv)
   name, folder = _one(rest, "a class"), _existing_state(values)
-  known = read_state(folder).classes
-  if name not in known:
+  state = read_state(folder)
+  last = state.steps[-1]
+  # The same command brings one to its end that was killed after its commit.
+  if name not in state.classes and last.get("class") != name:
     raise UserError(
       f"there is no class {name!r}: the state {folder} knows "
-      f"{', '.join(known) or 'none'}."
+      f"{', '.join(state.classes) or 'none'}."
     )
   command_line.load_plugin(values.plugin)
   from ibdrr_tf.learner import Learner

@@ -12,6 +12,8 @@ _SHOWN = 12  # class names in a line
 # How far a step may be from the first before the codec is called unsuited.
 _FAR_PSNR = 3.0
 _FAR_BITS = 1.1
+# Fewer images than this pay for the start of their chain above all.
+_ENOUGH = 100
 _KINDS = (
   ("payload", "images"),
   ("index", "index"),
@@ -88,7 +90,8 @@ def warnings(state: State) -> list[str]:
         f"first step had {first['psnr']:.1f}; a codec trained on such images "
         f"would keep more of them."
       )
-    if last["bits_per_code"] > _FAR_BITS * first["bits_per_code"]:
+    is_costly = last["bits_per_code"] > _FAR_BITS * first["bits_per_code"]
+    if is_costly and last["images"] >= _ENOUGH:
       found.append(
         f"these images cost {last['bits_per_code']:.2f} bits a code, where the "
         f"first step had {first['bits_per_code']:.2f}: fit Bit-Swap again with "

@@ -23,7 +23,15 @@ from typing import Any
 from ibdrr_tf import files
 from ibdrr_tf.errors import UserError
 
-__all__ = ["Lock", "State", "claim_traces", "read_state", "write_state"]
+__all__ = [
+  "Lock",
+  "State",
+  "claim_traces",
+  "read_state",
+  "refuse_foreign",
+  "remove_traces",
+  "write_state",
+]
 
 _FILE = "state.json"
 _VERSION = 1
@@ -99,12 +107,10 @@ def claim_traces(folder: pathlib.Path, claim: str, *, is_new: bool) -> None:
     folder: of the state.
     claim: tells the step: its data and its configuration.
     is_new: whether no step has been committed yet. Then codec and memory are
-      traces too, and a folder that holds something else is refused.
+      traces too.
   """
   path = folder / "checkpoints" / "claim.txt"
   claim = hashlib.sha256(claim.encode()).hexdigest()
-  if is_new and not path.is_file():
-    _refuse_foreign(folder)
   files.remove_leftovers(folder)
   if path.is_file() and path.read_text() == claim:
     return
@@ -117,17 +123,46 @@ def claim_traces(folder: pathlib.Path, claim: str, *, is_new: bool) -> None:
   files.write_text(path, claim)
 
 
-def _refuse_foreign(folder: pathlib.Path) -> None:
+def remove_traces(folder: pathlib.Path, *, pictures: bool) -> None:
+  """Removes what a step in progress needs.
+
+  Args:
+    folder: of the state.
+    pictures: whether to remove pictures of the codec's training as well, which
+      may show images of a class that is to be forgotten.
+  """
+  shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+  if pictures:
+    (folder / "reconstructions.png").unlink(missing_ok=True)
+    shown = folder / "tensorboard" / "vqvae" / "pictures"
+    shutil.rmtree(shown, ignore_errors=True)
+
+
+def refuse_foreign(folder: pathlib.Path) -> None:
+  """Refuses a folder of other files, in which no step has begun."""
+  if not folder.is_dir() or (folder / _FILE).exists():
+    return
+  if (folder / "checkpoints" / "claim.txt").is_file():
+    return
   foreign = [
     entry.name
     for entry in folder.iterdir()
-    if not entry.name.startswith(".") and entry.name not in _BENCHMARK
+    if not entry.name.startswith(".")
+    and entry.name not in _BENCHMARK
+    and not _is_bare(entry)
   ]
   if foreign:
     raise UserError(
       f"the folder {folder} holds no state but other files, such as "
       f"{min(foreign)!r}: choose a new or empty folder."
     )
+
+
+def _is_bare(entry: pathlib.Path) -> bool:
+  """Whether this is all that a process, killed at its start, has left."""
+  return entry.name == "checkpoints" and all(
+    inner.name.startswith(".") for inner in entry.iterdir()
+  )
 
 
 class Lock:

@@ -62,7 +62,7 @@ def accuracy_on_held_out(
   Returns:
     `new`, `old` and `all`; None where there are no such images.
   """
-  fresh = np.unique(task.held_out.labels)
+  fresh = [] if task.held_out is None else np.unique(task.held_out.labels)
   result: dict[str, float | None] = {"new": None, "old": None, "all": None}
   right = {}
   for name, examples in (("new", task.held_out), ("old", memory.held_out())):

@@ -126,6 +126,30 @@ def test_evaluate_counts_unknown_classes_as_errors(root, ibdrr):
   assert "not a known class" in ibdrr("evaluate", "test", "--state=S")[1]
 
 
+def test_a_folder_of_photos_of_all_sizes_is_classified(root, ibdrr):
+  for number, size in enumerate((16, 20, 33)):
+    write_images(root / "photos", [f"{number}"], 1, number, size)
+  code, output, error = ibdrr("classify", "photos", "--state=S")
+  assert code == 0, error
+  assert len(output.splitlines()) == 3
+
+
+def test_evaluate_takes_validation_images_where_there_are_some(root, ibdrr):
+  write_images(root / "both/train", ["cat", "dog"], 5, 6)
+  write_images(root / "both/val", ["cat"], 3, 7)
+  code, output, _ = ibdrr("evaluate", "both", "--state=S", "--json")
+  result = json.loads(output)
+  assert code == 0 and result["images"] == 3
+  assert list(result["by_class"]) == ["cat"]
+
+
+def test_train_may_be_the_name_of_a_class(root, ibdrr):
+  write_images(root / "vehicles", ["train", "bus"], 4, 8)
+  code, output, error = ibdrr("learn", "vehicles", "--state=S")
+  assert code == 0, error
+  assert "2 new classes (bus, train)" in output
+
+
 def test_status_and_forget(root, ibdrr):
   code, output, _ = ibdrr("status", "--state=S")
   assert code == 0 and "classes: 2 (cat, dog)" in output
@@ -145,6 +169,7 @@ def test_status_and_forget(root, ibdrr):
   ("arguments", "parts"),
   [
     (["lern"], ["'lern'", "learn, classify"]),
+    (["learn", "codec", "--retrain", "--state=S"], ["--retrain", "codec"]),
     (["learn", "--state=S"], ["folder of classes is missing"]),
     (["learn", "b"], ["--state is missing"]),
     (["learn", "nowhere", "--state=S"], ["nowhere"]),

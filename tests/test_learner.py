@@ -320,8 +320,10 @@ def test_forget_takes_a_class_out_of_memory_and_head(week, tmp_path):
   np.testing.assert_allclose(got, logits[:, [0, 2]], atol=1e-5)
   again = Learner(tmp_path / "S")
   assert again.predict(images).names == smaller.predict(images).names
-  with pytest.raises(UserError, match=r"'dog'.*cat, ant"):
-    again.forget("dog")
+  again.forget("dog")  # Once more changes nothing.
+  assert again.step == 3
+  with pytest.raises(UserError, match=r"'cow'.*cat, ant"):
+    again.forget("cow")
   again.retrain()
   assert again.step == 4 and again.classes == ("cat", "ant")
   again.learn(pictures(["dog"], 5, 9))
@@ -336,6 +338,100 @@ def test_a_state_of_one_class_can_lose_it(codec, tmp_path):
     Learner(tmp_path / "S").predict(DAYS[0][0][:1])
   Learner(tmp_path / "S").learn(pictures(["dog"], 6))
   assert Learner(tmp_path / "S").classes == ("dog",)
+
+
+def test_nothing_of_a_forgotten_class_stays(codec, tmp_path):
+  learner = Learner(tmp_path / "S", config=tiny_config(codec, "raw_replay"))
+  learner.learn(pictures(["cat"], 6))
+  pictured = (
+    tmp_path / "S/reconstructions.png",
+    tmp_path / "S/tensorboard/vqvae/pictures/events",
+  )
+  for path in pictured:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("a picture")
+  learner.forget("cat")
+  for path in pictured:
+    assert not path.exists()
+  assert list((tmp_path / "S/classifier").iterdir()) == []
+  with pytest.raises(UserError, match="knows no class"):
+    learner.retrain()
+
+
+def test_a_forgetting_that_was_killed_after_its_commit_is_finished(
+  week, tmp_path, monkeypatch
+):
+  _, folder = week
+  shutil.copytree(folder / "S", tmp_path / "S")
+  with monkeypatch.context() as patch:
+    patch.setattr(Learner, "_settle", lambda self: None)
+    Learner(tmp_path / "S").forget("dog")
+  left = contents(tmp_path / "S")
+  assert "classifier/network-002.npz" in left
+  Learner(tmp_path / "S").forget("dog")
+  left = contents(tmp_path / "S")
+  assert "classifier/network-002.npz" not in left
+  assert json.loads(left["classifier/class_names.json"]) == ["cat", "ant"]
+  assert Learner(tmp_path / "S").step == 3
+
+
+def test_gfr_learns_again_after_all_is_forgotten(codec, tmp_path):
+  learner = Learner(tmp_path / "S", config=tiny_config(codec, "gfr"))
+  learner.learn(pictures(["cat"], 6))
+  learner.forget("cat")
+  learner.learn(pictures(["dog"], 6))
+  assert learner.classes == ("dog",)
+
+
+@pytest.mark.parametrize("method", ["sheet_replay", "webp_replay", "drr"])
+def test_a_smaller_budget_holds_without_new_images(codec, tmp_path, method):
+  config = tiny_config(codec, method)
+  config.memory.sheet = "webp"
+  Learner(tmp_path / "S", config=config).learn(DAYS[0])
+  least = Learner(tmp_path / "S").ledger().total - 800
+  shutil.copytree(tmp_path / "S", tmp_path / "again")
+  retrained = Learner(tmp_path / "S", memory_bytes=least)
+  retrained.retrain()
+  again = Learner(tmp_path / "again", memory_bytes=least)
+  again.learn(DAYS[0])
+  for learner in (retrained, again):
+    assert learner.step == 1 and learner.ledger().total <= least
+    assert learner.history[-1]["images"] == 0
+    assert learner.history[-1]["accuracy"]["old"] is not None
+  assert retrained.ledger() == again.ledger()
+
+
+def test_a_coarser_quality_may_be_asked_for_later(codec, tmp_path):
+  config = tiny_config(codec, "webp_replay")
+  Learner(tmp_path / "S", config=config).learn(DAYS[0])
+  config.memory.quality = 5
+  learner = Learner(tmp_path / "S", config=config)
+  learner.learn(DAYS[1])
+  assert learner.memory.quality == 5
+
+
+def test_one_changed_image_is_other_data(codec, tmp_path):
+  images, names = pictures(["cat", "dog"], 300)
+  config = tiny_config(codec, "finetune")
+  Learner(tmp_path / "S", config=config).learn((images, names))
+  images[301] = 0
+  record = Learner(tmp_path / "S").learn((images, names))
+  assert record["step"] == 1
+
+
+def test_images_of_several_sizes_are_classified(week):
+  learner, _ = week
+  small, large = np.zeros([2, 8, 8, 3], np.uint8), np.zeros([9, 30, 3])
+  predictions = learner.predict([*small, large.astype(np.uint8)])
+  assert len(predictions.names) == 3
+  assert learner.predict(small[0]).names == predictions.names[:1]
+  with pytest.raises(UserError, match="NoneType"):
+    learner.predict(None)
+
+
+def test_another_image_size_is_refused(week):
+  with pytest.raises(UserError, match="16 pixels a side, not of 32"):
+    Learner(week[1] / "S", image_size=32)
 
 
 def test_a_method_without_images_cannot_retrain(codec, tmp_path):
@@ -441,6 +537,16 @@ def test_a_folder_of_other_files_is_refused_and_left_alone(codec, tmp_path):
   with pytest.raises(UserError, match="holds no state but other files"):
     learner.learn(DAYS[0])
   assert precious.read_text() == "precious"
+  assert not (tmp_path / "S/.lock").exists()
+
+
+def test_a_process_killed_at_its_very_start_leaves_a_usable_folder(
+  codec, tmp_path
+):
+  (tmp_path / "S/checkpoints").mkdir(parents=True)
+  (tmp_path / "S/checkpoints/.claim.txt.part").touch()
+  learner = Learner(tmp_path / "S", config=tiny_config(codec, "finetune"))
+  assert learner.learn(DAYS[0])["step"] == 0
 
 
 def test_a_first_step_that_was_killed_gives_way_to_other_data(

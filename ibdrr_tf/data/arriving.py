@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.data.examples import Examples, in_memory, take
+from ibdrr_tf.data.examples import (
+  Examples,
+  in_memory,
+  ordered_batches,
+  take,
+)
 from ibdrr_tf.data.folder import first_size, load_classes, split_folders
 from ibdrr_tf.data.resize import resize_and_crop
 from ibdrr_tf.errors import UserError
@@ -21,8 +26,7 @@ __all__ = ["Arrived", "fingerprint", "hold_out", "read_arrived"]
 # else is said, and if their own sizes differ.
 _DEFAULT_SIZE = 64
 _LARGEST_DEFAULT = 96
-# Images that a fingerprint looks at.
-_SAMPLE = 256
+_BATCH = 250
 _HELD_OUT = 0.1
 _FEWEST = 5
 
@@ -179,7 +183,7 @@ def hold_out(examples: Examples, seed: int) -> tuple[Examples, Examples | None]:
 def fingerprint(names: Sequence[str], *parts: Examples | None) -> str:
   """Tells the data of one step from another's.
 
-  It is made of class names, labels, and the pixels of up to 256 images.
+  It is made of class names, labels and all pixels.
   """
   digest = hashlib.sha256(repr(tuple(names)).encode())
   for examples in parts:
@@ -188,7 +192,6 @@ def fingerprint(names: Sequence[str], *parts: Examples | None) -> str:
       continue
     digest.update(repr(examples.image_shape).encode())
     digest.update(examples.labels.astype("<i4").tobytes())
-    places = np.linspace(0, len(examples) - 1, min(_SAMPLE, len(examples)))
-    pixels = examples.read(tf.constant(places.astype(np.int64)))
-    digest.update(pixels.numpy().tobytes())
+    for pixels in ordered_batches(examples, _BATCH).as_numpy_iterator():
+      digest.update(pixels.tobytes())
   return digest.hexdigest()[:16]

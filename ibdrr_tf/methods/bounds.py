@@ -12,8 +12,8 @@ __all__ = ["FINETUNE", "UPPER_BOUND"]
 FINETUNE = Method(memory=NoMemory, start=from_last, has_budget=False)
 
 # Joint training on all raw images seen, from scratch (UB in the paper's
-# tables). It keeps all pixels, three bytes each, and the ledger counts them.
+# tables). It keeps all pixels, three bytes each, and the ledger counts them; a
+# byte budget makes it one of as many raw images as fit.
 UPPER_BOUND = Method(
-  memory=functools.partial(ImageMemory, kind="pixels", raw="none"),
-  has_budget=False,
+  memory=functools.partial(ImageMemory, kind="pixels", raw="none")
 )

@@ -79,6 +79,9 @@ class FeatureMemory(Memory):
   def forget(self, step: int, label: int) -> None:
     """Takes the class out of the generator's and the critic's inputs."""
     part = self.folder.parts["generator"]
+    if part["classes"] == 1:
+      self.folder.write(step, {})
+      return
     weights = {
       name: (
         part["classes"] - 1,

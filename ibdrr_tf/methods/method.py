@@ -194,7 +194,8 @@ def method_named(name: str) -> Method:
   """The method of a name; a sentence if there is none."""
   if name not in METHODS:
     raise UserError(
-      f"there is no method {name!r}: choose from {', '.join(sorted(METHODS))}."
+      f"there is no method {name!r}: choose from {', '.join(sorted(METHODS))}, "
+      f"or load the plugin that registers it."
     )
   return METHODS[name]
 

@@ -5,6 +5,7 @@ fine-tuned on all codes, which are then written anew; or new chains are appended
 with the model that is there (`bitswap.refit`).
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,8 @@ _CODE_BYTES = 2  # in RAM
 # header and its record in a file, to those of its images and of their labels.
 _CAUTION = 1.02
 _CHAIN_BYTES, _LABEL_BYTES = 150, 1
+# So much longer are bit-strings of a few images, which start a chain.
+_FEW = 1.5
 
 
 class CodeMemory(ReplayedMemory):
@@ -84,12 +87,8 @@ class CodeMemory(ReplayedMemory):
 
   def examples(self, task: Task) -> Feed:
     """Reconstructions of remembered images, and of the new ones."""
-    # A hopeless byte budget is refused before training.
-    models = self._codec.vqvae_bytes + self._store.model_bytes(
-      self._store.contents
-    )
-    if self._room(models) <= 0:
-      raise self._too_small(self.config.memory.total_bytes - self._room(models))
+    if self.config.memory.total_bytes:
+      self._check_room(task)
     codes = self._coarser(self._encoded(task), self._plan_detail(task))
     if self._is_streamed(codes.count):
       return self._stream(task, codes)
@@ -190,11 +189,28 @@ class CodeMemory(ReplayedMemory):
       self._planned = (task, self._find_detail(task))
     return self._planned[1]
 
+  def _check_room(self, task: Task) -> None:
+    """Refuses a hopeless byte budget before training: one image of a class."""
+    new = self._encoded(task)
+    known = self._labels_and_marks(new)[0]
+    # At no detail; one more of each class may only test.
+    _, some = np.unique(new.labels, return_index=True)
+    coarsest = 0 if self._codec.vqvae.bottom_quantizer.blank else self.detail
+    codes = self._coarser(new.take(some), coarsest)
+    mean = estimated_bytes(self._store.model(), codes) / max(len(codes), 1)
+    count = 2 * len(np.unique(known))
+    models = self._store.model_bytes(self._store.contents)
+    chains = 1 + count // self.config.bitswap.chain_images
+    self._check_least(
+      count * (_FEW * mean + _LABEL_BYTES) + _CHAIN_BYTES * chains,
+      self._codec.vqvae_bytes + math.ceil(_CAUTION * models),
+    )
+
   def _find_detail(self, task: Task) -> int:
     new = self._encoded(task)
     limited = self.config.memory.total_bytes > 0
     if not limited or self._is_streamed(new.count):
-      return self.detail
+      return min(self.detail, self.config.memory.detail)
     contents, model = self._store.contents, self._store.model()
     room = self._room(
       self._codec.vqvae_bytes

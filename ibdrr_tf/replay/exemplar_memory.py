@@ -15,6 +15,11 @@ from ibdrr_tf.replay.memory import Embeds, Memory, Setting
 
 __all__ = ["ExemplarMemory", "Exemplars"]
 
+# Images of a class that are encoded to guess the size of one, and how far that
+# guess may be wrong.
+_SAMPLE = 16
+_CAUTION = 1.1
+
 # Changes chosen images before they are kept: (memory, task, network, images
 # uint8 [n, h, w, 3], labels int32 [n]) -> images.
 Refine = Callable[
@@ -235,20 +240,26 @@ class ExemplarMemory(Memory):
     self._write(step, without(self.exemplars.store.read(), label))
 
   def _check_room(self, task: Task) -> None:
-    """Refuses a hopeless byte budget before training: one image of a class."""
-    _, chosen = np.unique(task.new.labels, return_index=True)
-    images = task.new.read(tf.constant(chosen, tf.int64)).numpy()
+    """Refuses a hopeless byte budget before training: one image of a class.
+
+    Which image will be chosen is not known yet: the largest of some stands for
+    it, and a little more.
+    """
+    chosen = [np.zeros(0, np.int64)]
+    for label in np.unique(task.new.labels):
+      members = np.flatnonzero(task.new.labels == label)[:_SAMPLE]
+      images = task.new.read(tf.constant(members)).numpy()
+      sizes = map(len, image_formats.encode(images, "lossless"))
+      chosen.append(members[[int(np.argmax(list(sizes)))]])
+    chosen = np.concatenate(chosen)
+    images = task.new.read(tf.constant(chosen)).numpy()
     added = self.exemplars.encode(task, chosen, images)
     old = self.exemplars.store.read()
-    self._check_one(EncodedImages.join([old, added]))
-
-  def _check_one(self, images: EncodedImages) -> None:
-    one, room = file_bytes(self.exemplars.first(images, 1)), self._room()
-    if one > room:
-      raise self._too_small(self.config.memory.total_bytes - room + one)
+    one = self.exemplars.first(EncodedImages.join([old, added]), 1)
+    self._check_least(_CAUTION * file_bytes(one))
 
   def _write(self, step: int, images: EncodedImages) -> None:
-    self._check_one(images)
+    self._check_least(file_bytes(self.exemplars.first(images, 1)))
     room = self._room()
     part, self.dropped = self.exemplars.write(step, images, room)
     self.folder.write(step, {self.exemplars.store.part: part})

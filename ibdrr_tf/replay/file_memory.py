@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ibdrr_tf.data.task import Task
+from ibdrr_tf.replay import image_formats
 from ibdrr_tf.replay.exemplar_memory import without
 from ibdrr_tf.replay.image_store import ImageStore
 from ibdrr_tf.replay.memory import Setting
@@ -36,6 +37,20 @@ class FileMemory(ReplayedMemory):
   def quality(self) -> int | None:
     """Of the images in force; None before the first, and for pixels."""
     return self._store.contents.get("quality")
+
+  @property
+  def wanted_quality(self) -> int:
+    """Of all images without a byte budget; what is coarse stays so."""
+    wanted = self.config.memory.quality
+    return wanted if self.quality is None else min(self.quality, wanted)
+
+  def ladder(self) -> list[int]:
+    """Qualities that images may have within a byte budget."""
+    return [
+      quality
+      for quality in image_formats.QUALITIES
+      if self.quality is None or quality <= self.quality
+    ]
 
   def forget(self, step: int, label: int) -> None:
     """Keeps the images of the other classes."""

@@ -74,13 +74,11 @@ class ImageMemory(FileMemory):
     """Decoded images: those remembered, then the new ones, class by class."""
     plan = self._planned(task)
     everything = plan.all()
-    one = everything.take(
-      keep_alike(everything.labels, everything.held_out, 1, (0,))
-    )
+    marks = (everything.labels, everything.held_out)
+    first = self._with_twins(*marks)
+    one = everything.take(keep_alike(*marks, 1, (self.config.seed,), first))
     # A hopeless byte budget is refused before training.
-    if file_bytes(one) > self._room():
-      fixed = self.config.memory.total_bytes - self._room()
-      raise self._too_small(fixed + file_bytes(one))
+    self._check_least(file_bytes(one))
     old = plan.old.take(~plan.old.held_out)
     images = EncodedImages.join([old, plan.new])
     return ImageFeed(
@@ -151,8 +149,7 @@ class ImageMemory(FileMemory):
   def _make_plan(self, task: Task) -> _Plan:
     quality = None
     if self._kind != "pixels":
-      quality = self.quality
-      quality = self.config.memory.quality if quality is None else quality
+      quality = self.wanted_quality
     new, held_out = self._read(task.new), self._read(task.held_out)
     old = self._store.read()
     if self.config.memory.total_bytes and quality is not None:
@@ -162,14 +159,8 @@ class ImageMemory(FileMemory):
   def _finest(self, task, old, new, held_out) -> _Plan:
     """The plan of the highest quality that fits, else of the lowest."""
     room = self._room(self._guess_exemplars(task))
-    now = self.quality
-    ladder = [
-      quality
-      for quality in image_formats.QUALITIES
-      if now is None or quality <= now
-    ]
     return image_formats.finest(
-      ladder,
+      self.ladder(),
       lambda quality: self._at(quality, task, old, new, held_out),
       lambda plan: file_bytes(plan.all()) <= room,
     )

@@ -10,6 +10,7 @@ between: the owner opens the memory at the step that it has committed.
 
 import abc
 import dataclasses
+import math
 import pathlib
 from typing import Any, Protocol
 
@@ -122,8 +123,19 @@ class Memory(abc.ABC):
     """
     return UserError(
       f"a memory of {self.config.memory.total_bytes} bytes is too small: "
-      f"{int(least)} is the least that would do."
+      f"{math.ceil(least)} would do."
     )
+
+  def _check_least(self, least: float, fixed: int = 0) -> None:
+    """Refuses a byte budget that has no room for one image of each class.
+
+    Args:
+      least: bytes of these images.
+      fixed: see `_room`.
+    """
+    room = self._room(fixed)
+    if least > room:
+      raise self._too_small(self.config.memory.total_bytes - room + least)
 
   def may_append(self, contents: dict[str, Any]) -> bool:
     """Whether a part of the manifest may have one more file."""

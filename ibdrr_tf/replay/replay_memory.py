@@ -31,6 +31,7 @@ from ibdrr_tf.state import Lock
 __all__ = ["ReplayMemory"]
 
 _NAMES = "classes"
+_MOST_CLASSES = 2**31 - 1
 
 
 class ReplayMemory:
@@ -42,27 +43,28 @@ class ReplayMemory:
   Args:
     path: the folder; made by the first `add`.
     codec: for a new folder: the name of a codec that comes with the package, a
-      codec's folder, or what `load_codec` has given. A folder that is there
-      keeps its own.
+      codec's folder, or what `load_codec` has given; None is `cifar100`. A
+      folder that is there keeps its own.
     padding: pixels of padding before a random crop, with `augment`.
   """
 
   def __init__(
     self,
     path: str | pathlib.Path,
-    codec: str | ImageCodec = pretrained.DEFAULT,
+    codec: str | ImageCodec | None = None,
     *,
     padding: int = 4,
   ):
     self.path = pathlib.Path(path)
-    self._origin = getattr(codec, "folder", codec)
+    self._origin = getattr(codec, "folder", codec) or pretrained.DEFAULT
     self._padding = padding
     self._models = self.path / "codec"
     self._lock = Lock(self.path)
     if not self._is_new:
       pretrained.check_folder(self._models)
-      origin = pretrained.folder_of(self._origin)
-      if not _same(origin, self._models):
+      if codec is not None and not _same(
+        pretrained.folder_of(self._origin), self._models
+      ):
         raise UserError(
           f"the memory {path} was written with another codec than "
           f"{self._origin!r}: leave the codec out, or choose another folder."
@@ -95,17 +97,19 @@ class ReplayMemory:
         f"there are {len(images)} images and {len(labels)} labels: give one "
         f"label for each image."
       )
-    shape = self._folder.parts.get(_NAMES, {}).get("image_shape")
-    if shape and list(images.shape[1:]) != shape:
-      raise UserError(
-        f"the images are {list(images.shape[1:])}, those of the memory "
-        f"{self.path} {shape}: resize them."
-      )
-    numbers, names = self._numbers(labels)
     with self._lock:
+      # Another process may have added images since this one looked.
+      self._open()
+      shape = self._folder.parts.get(_NAMES, {}).get("image_shape")
+      if shape and list(images.shape[1:]) != shape:
+        raise UserError(
+          f"the images are {list(images.shape[1:])}, those of the memory "
+          f"{self.path} {shape}: resize them."
+        )
+      numbers, names = self._numbers(labels)
       if self._is_new:
         self._copy_codec()
-      self._open()
+        self._open()
       codes = encode_examples(self._vqvae, in_memory(images, numbers))
       step = self._folder.step + 1
       part = self._store.append(step, codes)
@@ -138,6 +142,10 @@ class ReplayMemory:
       shuffle: whether to give images in random order.
       seed: of order, crops and flips.
     """
+    if batch_size < 1:
+      raise UserError(f"batch_size is {batch_size}: give 1 or more.")
+    if not len(self):
+      raise UserError(f"the memory {self.path} is empty: add images.")
     codes, size, vqvae = self._codes(), self._size, self._vqvae
     with tf.device("/CPU:0"):
       top, bottom, labels = map(
@@ -207,17 +215,31 @@ class ReplayMemory:
   def _numbers(self, labels: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
     """Class numbers of labels, and all class names."""
     names = list(self.classes)
-    if all(isinstance(label, (int, np.integer)) for label in labels):
+    if not isinstance(labels[0], (str, bytes)):
+      numbers = np.asarray(labels)
+      if (
+        numbers.ndim != 1
+        or not np.issubdtype(numbers.dtype, np.integer)
+        or numbers.min() < 0
+        or numbers.max() > _MOST_CLASSES
+      ):
+        raise UserError(
+          f"the labels are {numbers.dtype} {list(numbers.shape)}: give class "
+          f"numbers, integers from 0 to {_MOST_CLASSES} [n], or class names."
+        )
       if names:
         raise UserError(
           f"the memory {self.path} has class names: give names, not numbers."
         )
-      return np.asarray(labels, np.int32), names
+      return numbers.astype(np.int32), names
     if len(self) and not names:
       raise UserError(
         f"the memory {self.path} has class numbers: give numbers, not names."
       )
-    labels = [str(label) for label in labels]
+    labels = [
+      label.decode() if isinstance(label, bytes) else str(label)
+      for label in labels
+    ]
     names += sorted(set(labels) - set(names))
     return np.array([names.index(label) for label in labels], np.int32), names
 
@@ -237,4 +259,6 @@ def _checked(images: Any) -> np.ndarray:
       f"height, width, 3] with values 0 to 255, e.g. (255 * "
       f"images).astype('uint8')."
     )
+  if not len(images):
+    raise UserError("there are no images: give at least one.")
   return images

@@ -15,7 +15,7 @@ from ibdrr_tf.replay.feeds import ImageFeed
 from ibdrr_tf.replay.file_memory import FileMemory
 from ibdrr_tf.replay.image_memory import by_class, read_all
 from ibdrr_tf.replay.image_store import EncodedImages, file_bytes
-from ibdrr_tf.replay.memory import Embeds, Setting
+from ibdrr_tf.replay.memory import Embeds, Setting, keep_alike
 from ibdrr_tf.replay.replayed_memory import order_of
 
 __all__ = ["SheetMemory"]
@@ -93,8 +93,7 @@ class SheetMemory(FileMemory):
   def examples(self, task: Task) -> ImageFeed:
     """Decoded images: those remembered, then the new ones, class by class."""
     plan = self._planned(task)
-    if self._room() <= 0:  # A hopeless byte budget is refused before training.
-      raise self._too_small(self.config.memory.total_bytes - self._room())
+    self._check_room(plan)
     old = plan.old.take(~plan.old.held_out)
     kept = self._decode(EncodedImages.join([old, plan.new]))
     return ImageFeed(
@@ -159,6 +158,21 @@ class SheetMemory(FileMemory):
       part = self._store.replace(step, everything)
     return {**part, "quality": plan.quality, "kind": self._kind}, most
 
+  def _check_room(self, plan: _Plan) -> None:
+    """Refuses a hopeless byte budget before training."""
+    everything = plan.all()
+    if file_bytes(everything) <= self._room():
+      return
+    decoded = self._decode(everything)
+    one = keep_alike(
+      decoded.labels,
+      decoded.held_out,
+      1,
+      (self.config.seed,),
+      self._with_twins(decoded.labels, decoded.held_out),
+    )
+    self._check_least(file_bytes(self._encode(decoded.take(one), plan.quality)))
+
   def _labels(self) -> np.ndarray:
     """Labels of remembered images to learn from, int32 [n]."""
     kept = self._store.read()
@@ -187,17 +201,11 @@ class SheetMemory(FileMemory):
       sheets_ = (self._encode(part, quality) for part in (new, held_out))
       return _Plan(task, quality, old, *sheets_)
 
-    now = self.config.memory.quality if self.quality is None else self.quality
     if not self.config.memory.total_bytes:
-      return at(now)
+      return at(self.wanted_quality)
     room = self._room(self._guess_exemplars(task))
-    ladder = [
-      quality
-      for quality in image_formats.QUALITIES
-      if self.quality is None or quality <= self.quality
-    ]
     return image_formats.finest(
-      ladder, at, lambda plan: file_bytes(plan.all()) <= room
+      self.ladder(), at, lambda plan: file_bytes(plan.all()) <= room
     )
 
   def _encode(self, kept: _Images, quality: int) -> EncodedImages:

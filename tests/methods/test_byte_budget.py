@@ -20,6 +20,7 @@ TASKS = make_tasks(
 )
 CASES = {
   "raw_replay": {},
+  "upper_bound": {},
   "icarl": {},
   "webp_replay": {},
   "jpeg_replay": {},
@@ -28,6 +29,7 @@ CASES = {
   "drr": {},
   "ib_drr": {},
 }
+RAW = ("raw_replay", "upper_bound", "icarl")
 cases = pytest.mark.parametrize("case", CASES)
 
 
@@ -57,7 +59,7 @@ def tight_budget(open_steps, case):
   free.keep(TASKS[0])
   if case == "ib_drr":  # Exemplars are given up before codes are.
     return bytes_of(free) - free.memory.stored_bytes()["raw_exemplars"] + 900
-  return bytes_of(free) + (2500 if case in ("raw_replay", "icarl") else 1200)
+  return bytes_of(free) + (2500 if case in RAW else 1200)
 
 
 @cases
@@ -104,13 +106,27 @@ def test_a_budget_too_small_names_the_least_that_would_do(open_steps, case):
   # Nothing is lost: the step before is whole.
   open_steps(case, step=1).memory.settle()
   assert files_in(folder / "memory") == before
-  (least,) = re.findall(r": (\d+) is the least", str(e.value))
-  with pytest.raises(UserError, match=f": {least} is the least"):
+  (least,) = re.findall(r": (\d+) would do", str(e.value))
+  with pytest.raises(UserError, match=f": {least} would do"):
     add(int(least) - 1)
   steps = add(int(least))
   steps.memory.settle()
   assert bytes_of(steps) <= int(least)
   assert np.bincount(labels_of(steps.memory)).tolist() == [1, 1, 1]
+
+
+@cases
+def test_what_is_named_before_training_will_do_after_it(open_steps, case):
+  for task in TASKS[:2]:
+    open_steps(case, step=task.step - 1).keep(task)
+  memory = open_steps(case, step=1, total_bytes=77).memory
+  with pytest.raises(UserError, match="too small") as error:
+    memory.examples(TASKS[2])
+  (named,) = re.findall(r": (\d+) would do", str(error.value))
+  steps = open_steps(case, step=1, total_bytes=int(named))
+  steps.memory.examples(TASKS[2])
+  steps.keep(TASKS[2])
+  assert bytes_of(steps) <= int(named)
 
 
 @cases

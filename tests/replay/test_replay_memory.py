@@ -129,6 +129,11 @@ def test_class_names_only_grow(codec, tmp_path):
     (noise(2), [0], "2 images and 1 labels"),
     (noise(2)[:, :8], [0, 1], r"\[8, 16, 3\]"),
     (noise(1), ["cat"], "numbers, not names"),
+    (noise(0), [], "no images"),
+    (noise(2), np.eye(2, dtype=int), r"int64 \[2, 2\]"),
+    (noise(1), [0.5], "float64"),
+    (noise(1), [2**40], "2147483647"),
+    (noise(1), [-1], "from 0"),
   ],
 )
 def test_mistakes_get_a_sentence(filled, codec, images, labels, part):
@@ -136,6 +141,32 @@ def test_mistakes_get_a_sentence(filled, codec, images, labels, part):
   with pytest.raises(UserError, match=part):
     memory.add(images, labels)
   assert len(memory) == 12
+
+
+def test_two_writers_see_each_other(codec, tmp_path):
+  """A class that another process has added keeps its number."""
+  one, two = (ReplayMemory(tmp_path / "m", str(codec)) for _ in range(2))
+  one.add(noise(2), ["cat"] * 2)
+  two.add(noise(3, 1), ["dog"] * 3)
+  memory = ReplayMemory(tmp_path / "m")
+  assert memory.classes == ("cat", "dog")
+  assert memory.labels.tolist() == [0, 0, 1, 1, 1]
+  with pytest.raises(UserError, match=r"\[8, 16, 3\]"):
+    ReplayMemory(tmp_path / "m").add(noise(1)[:, :8], ["cat"])
+
+
+def test_what_no_data_set_can_be_made_of_gets_a_sentence(
+  filled, codec, tmp_path
+):
+  with pytest.raises(UserError, match="batch_size is 0"):
+    ReplayMemory(filled[0]).dataset(0)
+  with pytest.raises(UserError, match="is empty"):
+    ReplayMemory(tmp_path / "new", str(codec)).dataset(4)
+
+
+def test_a_memory_is_opened_without_naming_its_codec(filled):
+  path, _, want = filled
+  np.testing.assert_array_equal(ReplayMemory(path).images()[0], want)
 
 
 def test_another_codec_is_refused(filled, tmp_path):
