@@ -61,7 +61,8 @@ def main(argv: list[str]) -> None:
     commands.export(_output(values, "DIR"), values.codec, values.force)
   elif command == "info":
     source = _source(rest, "an archive", most=2)
-    commands.info(source, rest[1] if rest[1:] else "", values.codec)
+    originals = rest[1] if rest[1:] else ""
+    commands.info(source, originals, values.codec, values.max_pixels)
   elif command == "compress":
     source = _source(rest, "images")
     output = _output(values, "OUT.ibdrr")
@@ -70,7 +71,12 @@ def main(argv: list[str]) -> None:
     source = _source(rest, "an archive")
     output = _output(values, "X.npz" if values.codes else "DIR or -o X.npy")
     commands.decompress(
-      source, output, values.codec, values.force, values.codes
+      source,
+      output,
+      values.codec,
+      values.force,
+      values.codes,
+      values.max_pixels,
     )
 
 
@@ -98,6 +104,14 @@ def _define_flags(values: flags.FlagValues) -> None:
   )
   flags.DEFINE_boolean(
     "codes", False, "decompress to codes, not to images", flag_values=values
+  )
+  flags.DEFINE_integer(
+    "max_pixels",
+    None,
+    "most pixels that the images of one chain may have together, unless it has "
+    "at least a bit for each code; 33554432 by default",
+    lower_bound=64,
+    flag_values=values,
   )
 
 

@@ -70,7 +70,12 @@ def compress(source: str, output: str, codec: str, force: bool) -> None:
 
 
 def decompress(
-  source: str, output: str, codec: str, force: bool, codes: bool
+  source: str,
+  output: str,
+  codec: str,
+  force: bool,
+  codes: bool,
+  max_pixels: int | None = None,
 ) -> None:
   """Makes images, or codes, of an archive.
 
@@ -81,6 +86,8 @@ def decompress(
     codec: name or folder; it must be the one that compressed.
     force: whether existing files may be replaced.
     codes: whether to write codes.
+    max_pixels: of the images of one chain that has few bytes; None is the
+      default of `CodeCodec`.
   """
   suffix = pathlib.PurePath(output).suffix
   if codes and output != _STREAM and suffix != ".npz":
@@ -98,7 +105,7 @@ def decompress(
   if to_folder:
     names = _png_names(archive)
     _refuse_folder(pathlib.Path(output), names, force)
-  coder = _load(folder)
+  coder = _load(folder, max_pixels)
   opened = open_groups(archive, coder, source)
   if codes:
     _write_codes(output, _codes_by_key(archive, opened, coder))
@@ -116,13 +123,16 @@ def decompress(
   _write_array(output, array)
 
 
-def info(source: str, originals: str, codec: str) -> None:
+def info(
+  source: str, originals: str, codec: str, max_pixels: int | None = None
+) -> None:
   """Prints what an archive holds and costs, and its PSNR if asked for.
 
   Args:
     source: the archive, or "-".
     originals: what was compressed, or "".
     codec: name or folder; needed for the PSNR only.
+    max_pixels: as for `decompress`.
   """
   data = _read(source)
   archive = archives.unpack(data, _title(source))
@@ -150,7 +160,7 @@ def info(source: str, originals: str, codec: str) -> None:
     "VQ-VAE": archive.fingerprint.hex(),
   }
   if pile is not None:
-    coder = _load(folder)
+    coder = _load(folder, max_pixels)
     opened = open_groups(archive, coder, source)
     values = [
       _psnr(pile.read(number), image)
@@ -184,10 +194,11 @@ def export(output: str, codec: str, force: bool) -> None:
   print(f"{path}: {size / 1e6:.3f} MB")
 
 
-def _load(folder: pathlib.Path) -> Any:
+def _load(folder: pathlib.Path, max_pixels: int | None = None) -> Any:
   from ibdrr_tf.codec import image_codec
 
-  return image_codec.load_image_codec(folder)
+  options = {} if max_pixels is None else {"most_places": max_pixels // 64}
+  return image_codec.load_image_codec(folder, **options)
 
 
 def _batches(group: archives.Group) -> Iterator[tuple[int, ...]]:
@@ -226,6 +237,16 @@ def open_groups(
     zip(archives.group_by_grid(archive.sizes), archive.chains, strict=True)
   )
   for group, chains in opened:
+    places = group.grid[0] * group.grid[1] * len(group.members)
+    size = sum(map(len, chains))
+    if (
+      64 * places > coder.codes.most_pixels * len(chains)
+      and archive.codes_of(places) > 8 * size
+    ):
+      raise UserError(
+        f"{_title(source)} declares {64 * places} pixels in {size} bytes: if "
+        f"you trust its origin, give --max_pixels={64 * places}."
+      )
     shapes = coder.codes.shapes(list(chains))
     right = (shapes[:, 1:] == group.grid).all()
     if not right or shapes[:, 0].sum() != len(group.members):

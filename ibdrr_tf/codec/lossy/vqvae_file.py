@@ -30,6 +30,22 @@ _VERSION = 2
 _KERNEL_LEVELS = 63
 _CODEBOOK_LEVELS = 127
 _SMALLEST = float(np.finfo(np.float16).tiny)
+# What a stored configuration may say.
+_RANGES = {
+  "codebook_size": range(1, 1 << 15),
+  "embedding": range(1, 1 << 12),
+  "channels": range(1, 1 << 12),
+  "residual_blocks": range(256),
+  "residual_channels": range(1, 1 << 12),
+  "top_depth": range(256),
+  "bottom_depth": range(1, 64),
+  "commitment": float,
+  "codebook": ("ema", "gradient"),
+  "layout": ("paper", "subpixel"),
+  "seed": model_file.SEEDS,
+  "blank": (False, True),
+  "kernel_levels": range(128),
+}
 
 
 def _quantize(
@@ -142,7 +158,9 @@ def from_bytes(data: bytes) -> HierarchicalVQVAE:
     UserError: if the data are not a VQ-VAE, damaged, or of a newer version.
   """
   header, body = model_file.unpack(data, _MAGIC, _VERSION, "VQ-VAE")
-  model = HierarchicalVQVAE(**header["config"])
+  config = model_file.check_config(header.get("config"), _RANGES, body)
+  body.check_holds(_least_bytes(**config))
+  model = HierarchicalVQVAE(**config)
   for variable, axis in model.stored_variables():
     shape = variable.shape.as_list()
     if axis is None:
@@ -150,6 +168,26 @@ def from_bytes(data: bytes) -> HierarchicalVQVAE:
     else:
       levels = body.take(shape, np.int8)
       scales = body.take([shape[axis]], "<f2")
+      if (scales < 0).any():
+        raise body.forged("it has negative scales")
       variable.assign(_dequantize(levels, scales, axis))
+  body.check_end()
   _settle(model)
   return model
+
+
+def _least_bytes(
+  codebook_size: int = 512,
+  embedding: int = 64,
+  channels: int = 128,
+  residual_blocks: int = 2,
+  residual_channels: int = 32,
+  top_depth: int = 1,
+  bottom_depth: int = 1,
+  **_,
+) -> int:
+  """Bytes of the largest weights of a model, which need not be made for it."""
+  books = codebook_size * embedding * (top_depth + bottom_depth)
+  # One 3x3 and one 1x1 kernel in each block of two stacks.
+  blocks = 2 * residual_blocks * 10 * channels * residual_channels
+  return books + blocks + 9 * channels * (channels + embedding)
