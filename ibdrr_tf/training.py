@@ -1,11 +1,13 @@
 """Keras `fit` that can be killed after any epoch and goes on as if not."""
 
+import contextlib
 import dataclasses
 import math
+import os
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 import tqdm
@@ -171,16 +173,16 @@ class _State(tf.keras.callbacks.Callback):
       # so all of them save; what the others write is thrown away.
       self._scratch = tempfile.TemporaryDirectory()
       folder = self._scratch.name
-    self._manager = tf.train.CheckpointManager(
-      tf.train.Checkpoint(
-        model=model,
-        optimizer=model.optimizer,
-        epoch=self._epoch,
-        seconds=self._seconds,
-      ),
-      folder,
-      max_to_keep=1,
+    checkpoint = tf.train.Checkpoint(
+      model=model,
+      optimizer=model.optimizer,
+      epoch=self._epoch,
+      seconds=self._seconds,
     )
+    with self._readable():
+      self._manager = tf.train.CheckpointManager(
+        checkpoint, folder, max_to_keep=1
+      )
 
   @property
   def seconds(self) -> float:
@@ -188,17 +190,28 @@ class _State(tf.keras.callbacks.Callback):
 
   def restore(self) -> int:
     """Restores the last finished epoch; returns how many are finished."""
-    latest = tf.train.latest_checkpoint(self._folder)
-    if latest:
-      try:
+    with self._readable():
+      latest = tf.train.latest_checkpoint(self._folder)
+      if latest:
         status = self._manager.checkpoint.restore(latest)
         status.assert_existing_objects_matched()
-      except (AssertionError, ValueError, tf.errors.OpError) as error:
-        raise UserError(
-          f"the checkpoint {latest} cannot be read: restore it from a copy, or "
-          f"start again in another --workdir."
-        ) from error
+      elif os.path.exists(os.path.join(self._folder, "checkpoint")):
+        raise ValueError("it names no checkpoint that is there")
     return int(self._epoch.numpy())
+
+  @contextlib.contextmanager
+  def _readable(self) -> Iterator[None]:
+    """Turns errors of damaged files into a sentence."""
+    try:
+      yield
+    except (
+      *(AssertionError, IndexError, ValueError, OSError, RuntimeError),
+      tf.errors.OpError,
+    ) as error:
+      raise UserError(
+        f"the checkpoint in {self._folder} cannot be read: restore it from a "
+        f"copy, or remove it to train from the start."
+      ) from error
 
   def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
     self._started = time.perf_counter()

@@ -18,7 +18,14 @@ from ibdrr_tf.codec import checks
 from ibdrr_tf.codec.lossless import message
 from ibdrr_tf.codec.lossless.message import from_number, to_number
 
-__all__ = ["HEADER_BYTES", "Opened", "ending_with_seed", "open_chains", "seal"]
+__all__ = [
+  "HEADER_BYTES",
+  "Opened",
+  "declared_images",
+  "ending_with_seed",
+  "open_chains",
+  "seal",
+]
 
 VERSION = 1
 _FIELDS = (("version", 1), ("fingerprint", 8), ("number", 4), ("images", 4))
@@ -47,6 +54,22 @@ class Opened(NamedTuple):
   group: tf.Tensor
   seed: tf.Tensor
   model: tf.Tensor
+
+
+def declared_images(string: bytes) -> int:
+  """Images that the header of a chain declares, which is not checked here.
+
+  Raises:
+    IndexError: if it is shorter than a header.
+  """
+  if len(string) < HEADER_BYTES:
+    raise IndexError(len(string))
+  start = 0
+  for name, width in _FIELDS:
+    if name == "images":
+      break
+    start += width
+  return int.from_bytes(string[start : start + width], "big")
 
 
 def seal(
