@@ -66,7 +66,9 @@ def main(argv: list[str]) -> None:
   elif command == "compress":
     source = _source(rest, "images")
     output = _output(values, "OUT.ibdrr")
-    commands.compress(source, output, values.codec, values.force)
+    commands.compress(
+      source, output, values.codec, values.force, values.skip_broken
+    )
   else:
     source = _source(rest, "an archive")
     output = _output(values, "X.npz" if values.codes else "DIR or -o X.npy")
@@ -104,6 +106,12 @@ def _define_flags(values: flags.FlagValues) -> None:
   )
   flags.DEFINE_boolean(
     "codes", False, "decompress to codes, not to images", flag_values=values
+  )
+  flags.DEFINE_boolean(
+    "skip_broken",
+    False,
+    "leave out, and list, files of a folder that cannot be decoded",
+    flag_values=values,
   )
   flags.DEFINE_integer(
     "max_pixels",

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from ibdrr_tf import files
 from ibdrr_tf.codec import archive as archives
 from ibdrr_tf.codec import pretrained
+from ibdrr_tf.data.image_files import BrokenImages
 from ibdrr_tf.data.images import Pile, open_images
 from ibdrr_tf.errors import UserError
 
@@ -35,7 +36,13 @@ _BATCH_PIXELS = 1 << 20
 _STREAM = "-"
 
 
-def compress(source: str, output: str, codec: str, force: bool) -> None:
+def compress(
+  source: str,
+  output: str,
+  codec: str,
+  force: bool,
+  skip_broken: bool = False,
+) -> None:
   """Compresses images to an archive.
 
   Args:
@@ -43,10 +50,11 @@ def compress(source: str, output: str, codec: str, force: bool) -> None:
     output: the archive, or "-".
     codec: name or folder.
     force: whether an existing file may be replaced.
+    skip_broken: whether to leave out files that cannot be decoded.
   """
   _refuse_to_overwrite(output, force)
   folder = pretrained.folder_of(codec)
-  pile = open_images(source, sys.stdin.buffer)
+  pile = _open_pile(source, skip_broken)
   archives.check_index(pile.sizes, pile.names)
   coder = _load(folder)
   groups = archives.group_by_grid(pile.sizes)
@@ -192,6 +200,13 @@ def export(output: str, codec: str, force: bool) -> None:
   image_codec.export(image_codec.load_image_codec(folder), path)
   size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
   print(f"{path}: {size / 1e6:.3f} MB")
+
+
+def _open_pile(source: str, skip_broken: bool) -> Pile:
+  try:
+    return open_images(source, sys.stdin.buffer, skip_broken=skip_broken)
+  except BrokenImages as error:
+    raise UserError(f"{error} --skip_broken leaves them out.") from error
 
 
 def _load(folder: pathlib.Path, max_pixels: int | None = None) -> Any:
