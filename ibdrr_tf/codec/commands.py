@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import pathlib
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -42,6 +43,7 @@ def compress(
   codec: str,
   force: bool,
   skip_broken: bool = False,
+  check: bool = False,
 ) -> None:
   """Compresses images to an archive.
 
@@ -51,7 +53,10 @@ def compress(
     codec: name or folder.
     force: whether an existing file may be replaced.
     skip_broken: whether to leave out files that cannot be decoded.
+    check: whether to decode the archive again before it is written, and to
+      tell its PSNR.
   """
+  started = time.monotonic()
   _refuse_to_overwrite(output, force)
   folder = pretrained.folder_of(codec)
   pile = _open_pile(source, skip_broken)
@@ -69,12 +74,22 @@ def compress(
         np.concatenate(level) for level in zip(*codes, strict=True)
       )
       chains.append(tuple(coder.codes.compress(top, bottom)))
-  data = archives.pack(
-    archives.Archive(
-      coder.fingerprint, coder.depths, pile.sizes, pile.names, tuple(chains)
-    )
+  archive = archives.Archive(
+    coder.fingerprint, coder.depths, pile.sizes, pile.names, tuple(chains)
   )
+  data = archives.pack(archive)
+  quality = ""
+  if check:
+    opened = open_groups(archives.unpack(data, output), coder, output)
+    quality = f", PSNR {_mean_psnr(pile, archive, opened, coder)}"
   _write(output, data)
+  # Standard output may be the archive.
+  print(
+    f"{_title(output, 'standard output')}: {len(pile.sizes)} images, "
+    f"{len(data)} bytes, {8 * len(data) / archive.pixels:.4f} bits per pixel"
+    f"{quality}, {time.monotonic() - started:.1f} s",
+    file=sys.stderr if output == _STREAM else sys.stdout,
+  )
 
 
 def decompress(
@@ -89,8 +104,8 @@ def decompress(
 
   Args:
     source: the archive, or "-".
-    output: a folder for PNG files, a `.npy` file, or "-" for an array; with
-      `codes`, an `.npz` file or "-".
+    output: a folder for PNG files, a `.png` file for one image, a `.npy` file,
+      or "-" for an array; with `codes`, an `.npz` file or "-".
     codec: name or folder; it must be the one that compressed.
     force: whether existing files may be replaced.
     codes: whether to write codes.
@@ -100,17 +115,24 @@ def decompress(
   suffix = pathlib.PurePath(output).suffix
   if codes and output != _STREAM and suffix != ".npz":
     raise UserError(f"codes are written as .npz: give -o X.npz, not {output}.")
-  to_folder = not codes and output != _STREAM and suffix != ".npy"
+  to_image = suffix == ".png" and not pathlib.Path(output).is_dir()
+  to_folder = not (codes or to_image or output == _STREAM or suffix == ".npy")
   if not to_folder:
     _refuse_to_overwrite(output, force)
   folder = pretrained.folder_of(codec)
   archive = archives.unpack(_read(source), _title(source))
+  if to_image and len(archive.sizes) > 1:
+    raise UserError(
+      f"{_title(source)} holds {len(archive.sizes)} images, which no .png file "
+      f"can hold: give a folder, -o DIR."
+    )
   if not to_folder and not codes and len(set(archive.sizes)) > 1:
     raise UserError(
       f"the images of {_title(source)} have different sizes, which no array "
       f"can hold: give a folder, -o DIR."
     )
   if to_folder:
+    _say_new_parents(output)
     names = _png_names(archive)
     _refuse_folder(pathlib.Path(output), names, force)
   coder = _load(folder, max_pixels)
@@ -119,11 +141,12 @@ def decompress(
     _write_codes(output, _codes_by_key(archive, opened, coder))
     return
   pairs = decoded_images(archive, opened, coder)
-  if to_folder:
+  if to_folder or to_image:
     for number, image in pairs:
+      path = pathlib.Path(output) / names[number] if to_folder else output
       buffer = io.BytesIO()
       Image.fromarray(image).save(buffer, "PNG")
-      _write(str(pathlib.Path(output) / names[number]), buffer.getvalue())
+      _write(str(path), buffer.getvalue())
     return
   array = np.empty((len(archive.sizes), *archive.sizes[0], 3), np.uint8)
   for number, image in pairs:
@@ -170,11 +193,7 @@ def info(
   if pile is not None:
     coder = _load(folder, max_pixels)
     opened = open_groups(archive, coder, source)
-    values = [
-      _psnr(pile.read(number), image)
-      for number, image in decoded_images(archive, opened, coder)
-    ]
-    rows["PSNR"] = f"{np.mean(values):.2f} dB, the mean over images"
+    rows["PSNR"] = _mean_psnr(pile, archive, opened, coder)
   for name, value in rows.items():
     print(f"{name:<16}{value}")
 
@@ -194,6 +213,7 @@ def export(output: str, codec: str, force: bool) -> None:
     hint = "--force replaces it" if is_export else "choose another"
     raise UserError(f"{output} is already there: {hint}.")
   folder = pretrained.folder_of(codec)
+  _say_new_parents(output)
   files.beside(path)  # Refuses a wrong place before TensorFlow is loaded.
   from ibdrr_tf.codec import image_codec
 
@@ -335,12 +355,23 @@ def _psnr(original: np.ndarray, decoded: np.ndarray) -> float:
   return float(10 * np.log10(255.0**2 / max(np.mean(error**2), 255e-10 * 255)))
 
 
+def _mean_psnr(
+  pile: Pile, archive: archives.Archive, opened: list, coder: Any
+) -> str:
+  """How well an archive gives back its originals, in words."""
+  values = [
+    _psnr(pile.read(number), image)
+    for number, image in decoded_images(archive, opened, coder)
+  ]
+  return f"{np.mean(values):.2f} dB, the mean over images"
+
+
 def _progress(total: int, title: str) -> tqdm:
   return tqdm(total=total, desc=title, unit="image", disable=None)
 
 
-def _title(path: str) -> str:
-  return "standard input" if path == _STREAM else path
+def _title(path: str, stream: str = "standard input") -> str:
+  return stream if path == _STREAM else path
 
 
 def _read(path: str) -> bytes:
@@ -363,6 +394,14 @@ def _refuse_to_overwrite(output: str, force: bool) -> None:
     raise UserError(f"{output} is a folder: give the name of a file.")
   if path.exists() and not force:
     raise UserError(f"{output} is already there: --force replaces it.")
+  _say_new_parents(output)
+
+
+def _say_new_parents(output: str) -> None:
+  """Tells of folders that will be made for an output: a slip, maybe."""
+  parent = pathlib.Path(output).parent
+  if not parent.exists():
+    print(f"ibdrr_tf: {parent} is made, as it is not there", file=sys.stderr)
 
 
 def _refuse_folder(folder: pathlib.Path, names: list[str], force: bool) -> None:
@@ -382,10 +421,9 @@ def _write(output: str, data: bytes) -> None:
     with files.replaced(output) as beside:
       beside.write_bytes(data)
   except OSError as error:
-    name = "standard output" if output == _STREAM else output
     raise UserError(
-      f"{name} cannot be written ({error.strerror}): make room, or choose "
-      f"another by -o."
+      f"{_title(output, 'standard output')} cannot be written "
+      f"({error.strerror}): make room, or choose another by -o."
     ) from error
 
 

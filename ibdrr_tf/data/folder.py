@@ -122,11 +122,19 @@ def split_folders(
 
 
 def first_size(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
-  """Height and width of all images of `folder/<class>/*`, or None if mixed."""
+  """Height and width of all images of `folder/<class>/*`, or None if mixed.
+
+  Broken files have none; they are named once the images are loaded.
+  """
   root = pathlib.Path(folder).expanduser()
   with _readable_folders():
     paths = _list_files(root, _check_classes(root, None)).paths
-  sizes = set(image_files.in_parallel(image_files.read_size, paths))
+
+  def size_of(path: pathlib.Path) -> tuple[int, int] | None:
+    with contextlib.suppress(errors.UserError):
+      return image_files.read_size(path)
+
+  sizes = set(image_files.in_parallel(size_of, paths)) - {None}
   return sizes.pop() if len(sizes) == 1 else None
 
 
