@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 import tqdm
+from tensorflow.python.framework import ops
 
 from ibdrr_tf.data.stream import Share
 from ibdrr_tf.distribution import Team
@@ -63,23 +64,44 @@ def fit(
   state = _State(model, job, team)
   start = state.restore()
   if start < job.epochs:
-    model.fit(
-      strategy.distribute_datasets_from_function(
-        lambda context: job.batches(range(start, job.epochs), Share.of(context))
-      ),
-      initial_epoch=start,
-      epochs=job.epochs,
-      steps_per_epoch=job.steps_per_epoch,
-      verbose=0,
-      callbacks=[
-        # The guard comes before the checkpoint: a broken state is not kept.
-        _StopOnNaN(job.title),
-        *callbacks,
-        state,
-        *(_traces(job, start) if team.is_chief else []),
-      ],
-    )
+    with _forgetting_gradients():
+      model.fit(
+        strategy.distribute_datasets_from_function(
+          lambda context: job.batches(
+            range(start, job.epochs), Share.of(context)
+          )
+        ),
+        initial_epoch=start,
+        epochs=job.epochs,
+        steps_per_epoch=job.steps_per_epoch,
+        verbose=0,
+        callbacks=[
+          # The guard comes before the checkpoint: a broken state is not kept.
+          _StopOnNaN(job.title),
+          *callbacks,
+          state,
+          *(_traces(job, start) if team.is_chief else []),
+        ],
+      )
   return state.seconds
+
+
+@contextlib.contextmanager
+def _forgetting_gradients() -> Iterator[None]:
+  """Lets go of gradients that TensorFlow registers while it builds graphs.
+
+  An all-reduce, which Keras' optimisers use, has a gradient of its own, which
+  TensorFlow keeps by name for as long as the process lives, and with it the
+  whole graph: some ten megabytes a training. A graph that has been built does
+  not look for it any more.
+  """
+  known = getattr(ops.gradient_registry, "_registry", {})
+  before = set(known)
+  try:
+    yield
+  finally:
+    for name in set(known) - before:
+      known.pop(name, None)
 
 
 def _traces(job: Fit, start: int) -> list[tf.keras.callbacks.Callback]:

@@ -1,10 +1,12 @@
 """`fit` that resumes, on a model small enough to follow."""
 
+import gc
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from ibdrr_tf import training
 from ibdrr_tf.errors import UserError
@@ -130,3 +132,20 @@ def test_damaged_checkpoints_get_a_sentence(tmp_path, suffix):
       training.fit(make_model(), job)
   path.write_bytes(data)
   training.fit(make_model(), job)
+
+
+def live_graphs():
+  """Graphs of training that something still refers to."""
+  gc.collect()
+  return sum(
+    isinstance(thing, FuncGraph) and "train_function" in thing.name
+    for thing in gc.get_objects()
+  )
+
+
+def test_graphs_of_finished_trainings_are_let_go(tmp_path):
+  """Or a process would grow with every phase."""
+  before = live_graphs()
+  for number in range(4):
+    training.fit(make_model(), make_job(tmp_path / str(number), 1))
+  assert live_graphs() <= before

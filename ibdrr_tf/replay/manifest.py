@@ -175,6 +175,7 @@ class MemoryFolder:
           f"version."
         )
       is_whole = body.pop("checksum") == _checksum(body)
+      is_whole &= body["step"] == self.step
       parts = body["parts"]
       is_whole &= all(
         type(size) is int and pathlib.PurePath(name).name == name
@@ -186,7 +187,7 @@ class MemoryFolder:
       RecursionError,
     ) as error:
       raise UserError(f"{path} is damaged: {REMEDY}.") from error
-    if not is_whole or body["step"] != self.step:
+    if not is_whole:
       raise UserError(f"{path} is damaged: {REMEDY}.")
     return parts
 

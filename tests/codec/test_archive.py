@@ -11,6 +11,7 @@ import zlib
 import growth
 import numpy as np
 import pytest
+from mutations import mutate
 
 from ibdrr_tf.codec import archive, commands
 from ibdrr_tf.errors import UserError
@@ -143,29 +144,6 @@ def written(image_codec, noise, tmp_path_factory):
   )
   decoded = image_codec.decode(top, bottom).numpy()
   return archive.pack(original), decoded
-
-
-def mutate(generator, data):
-  """Changes, cuts, repeats, swaps or replaces bytes."""
-  data = bytearray(data)
-  kind = generator.integers(0, 6)
-  first, last = sorted(generator.integers(0, len(data) + 1, 2))
-  if kind == 0:
-    for place in generator.integers(0, len(data), generator.integers(1, 5)):
-      data[place] ^= int(generator.integers(1, 256))
-  elif kind == 1:
-    del data[first:last]
-  elif kind == 2:
-    data[first:first] = data[first:last]
-  elif kind == 3:
-    data[first:last] = generator.bytes(int(last - first))
-  elif kind == 4:
-    data[first:last] = bytes(int(last - first))
-  else:
-    data = bytearray(generator.bytes(int(generator.integers(0, 300))))
-    if generator.integers(0, 2):
-      data[:0] = b"IBDRR\x01"
-  return bytes(data)
 
 
 def images_of(data, coder):
