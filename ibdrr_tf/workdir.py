@@ -12,6 +12,7 @@ from ibdrr_tf import files
 from ibdrr_tf.config import CIRCUMSTANCES
 from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.state import Lock
 
 __all__ = ["Workdir", "default_path", "open_workdir"]
 
@@ -120,7 +121,9 @@ def _claim(
       f"the workdir {path} already holds this run: go on with --resume, or "
       f"choose another --workdir."
     )
-  files.remove_leftovers(folder)
+  # Another process may be writing these files at this moment.
+  with Lock(folder):
+    files.remove_leftovers(folder)
 
 
 def _identity(config: ml_collections.ConfigDict) -> dict[str, Any]:

@@ -3,6 +3,7 @@ import pytest
 
 from ibdrr_tf import workdir
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.state import Lock
 
 
 def config(**fields):
@@ -31,3 +32,18 @@ def test_other_configs_are_not_resumed(tmp_path, monkeypatch, text):
   other.mkdir(parents=True)
   (other / "config.json").write_text(text)
   assert workdir.default_path(config(), resume=True) != "runs/d-m-2020"
+
+
+def test_files_of_a_run_in_progress_are_left_alone(tmp_path):
+  path = tmp_path / "run"
+  workdir.open_workdir(str(path), config(), resume=False, data="x")
+  part = path / ".memory.123.part.tfrecord"
+  part.touch()
+  with (
+    Lock(path),
+    pytest.raises(UserError, match=r"in use by process \d+ on"),
+  ):
+    workdir.open_workdir(str(path), config(), resume=True, data="x")
+  assert part.exists()
+  workdir.open_workdir(str(path), config(), resume=True, data="x")
+  assert not part.exists()

@@ -135,7 +135,10 @@ def unpack(
 
 
 def check_config(
-  config: Any, ranges: dict[str, Range], body: Body
+  config: Any,
+  ranges: dict[str, Range],
+  body: Body,
+  needed: Sequence[str] = (),
 ) -> dict[str, Any]:
   """Refuses a configuration with unknown words or impossible values.
 
@@ -144,12 +147,16 @@ def check_config(
     ranges: what each word may be: whole numbers, all possible values, or
       `float` for any finite number.
     body: of the file.
+    needed: words that must be there.
 
   Returns:
     The configuration.
   """
   if not isinstance(config, dict):
     raise body.forged("its header has no configuration")
+  for word in needed:
+    if word not in config:
+      raise body.forged(f"its header does not say its {word}")
   for word, value in config.items():
     if word not in ranges:
       raise body.forged(f"its header has the unknown word {word!r:.40}")

@@ -33,6 +33,9 @@ _RANGES = {
   "blank": (False, True),
   "seed": model_file.SEEDS,
 }
+# What the sizes of the largest weights follow from.
+_SHAPE = ("top_depth", "bottom_depth", "latents", "latent_channels")
+_SHAPE += ("width", "blocks", "embedding")
 _SIZES = tuple(1 << bits for bits in range(1, 16))
 
 
@@ -64,9 +67,9 @@ def from_bytes(data: bytes) -> BitSwapModel:
       version.
   """
   header, body = model_file.unpack(data, _MAGIC, _VERSION, "Bit-Swap model")
-  config = model_file.check_config(header.get("config"), _RANGES, body)
+  config = model_file.check_config(header.get("config"), _RANGES, body, _SHAPE)
   trees = _read_trees(header.get("codes"), config, body)
-  body.check_holds(_least_bytes([len(tree) for tree in trees], **config))
+  body.check_holds(_least_bytes([len(tree) for tree in trees], config))
   model = BitSwapModel(trees, **config)
   for layer in model.integer_layers():
     if isinstance(layer, integer.IntegerConv):
@@ -93,7 +96,7 @@ def _read_trees(
   sizes: Any, config: dict[str, Any], body: model_file.Body
 ) -> list[np.ndarray]:
   """The tree of each codebook; all of them are permutations."""
-  count = config.get("top_depth", 1) + config.get("bottom_depth", 1)
+  count = config["top_depth"] + config["bottom_depth"]
   if not isinstance(sizes, list) or len(sizes) != count:
     raise body.forged(f"its header has no sizes of {count} codebooks")
   trees = []
@@ -106,23 +109,16 @@ def _read_trees(
   return trees
 
 
-def _least_bytes(
-  codes: list[int],
-  width: int = 64,
-  blocks: int = 2,
-  embedding: int = 24,
-  top_depth: int = 1,
-  bottom_depth: int = 1,
-  latents: int = 2,
-  latent_channels: int = 4,
-  latent_kernel: int = 3,
-  **_,
-) -> int:
+def _least_bytes(codes: list[int], config: dict[str, Any]) -> int:
   """Bytes of the largest weights of a model, which need not be made for it."""
-  planes = len(plane_levels(top_depth, bottom_depth))
+  top, bottom, latents, channels, width, blocks, embedding = (
+    config[word] for word in _SHAPE
+  )
+  planes = len(plane_levels(top, bottom))
   tables = sum(codes) * embedding + sum(size - 1 for size in codes) * width
   kernels = 9 * (planes - 1) * embedding * width + 18 * blocks * width**2
   if latents:
-    kernels += planes * embedding * width + latent_kernel**2 * width**2
-    kernels += 2 * latents * latent_kernel**2 * (width // 2) * latent_channels
+    area = config.get("latent_kernel", 3) ** 2
+    kernels += planes * embedding * width + area * width**2
+    kernels += 2 * latents * area * (width // 2) * channels
   return tables + kernels

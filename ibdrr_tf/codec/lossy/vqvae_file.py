@@ -11,6 +11,8 @@ the rounded model; `from_bytes(to_bytes(model))` has exactly its weights.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -46,6 +48,8 @@ _RANGES = {
   "blank": (False, True),
   "kernel_levels": range(128),
 }
+# What the sizes of the largest weights follow from.
+_SHAPE = tuple(_RANGES)[:7]
 
 
 def _quantize(
@@ -158,8 +162,8 @@ def from_bytes(data: bytes) -> HierarchicalVQVAE:
     UserError: if the data are not a VQ-VAE, damaged, or of a newer version.
   """
   header, body = model_file.unpack(data, _MAGIC, _VERSION, "VQ-VAE")
-  config = model_file.check_config(header.get("config"), _RANGES, body)
-  body.check_holds(_least_bytes(**config))
+  config = model_file.check_config(header.get("config"), _RANGES, body, _SHAPE)
+  body.check_holds(_least_bytes(config))
   model = HierarchicalVQVAE(**config)
   for variable, axis in model.stored_variables():
     shape = variable.shape.as_list()
@@ -176,18 +180,12 @@ def from_bytes(data: bytes) -> HierarchicalVQVAE:
   return model
 
 
-def _least_bytes(
-  codebook_size: int = 512,
-  embedding: int = 64,
-  channels: int = 128,
-  residual_blocks: int = 2,
-  residual_channels: int = 32,
-  top_depth: int = 1,
-  bottom_depth: int = 1,
-  **_,
-) -> int:
+def _least_bytes(config: dict[str, Any]) -> int:
   """Bytes of the largest weights of a model, which need not be made for it."""
-  books = codebook_size * embedding * (top_depth + bottom_depth)
+  size, embedding, channels, blocks, inner, top, bottom = (
+    config[word] for word in _SHAPE
+  )
+  books = size * embedding * (top + bottom)
   # One 3x3 and one 1x1 kernel in each block of two stacks.
-  blocks = 2 * residual_blocks * 10 * channels * residual_channels
-  return books + blocks + 9 * channels * (channels + embedding)
+  stacks = 2 * blocks * 10 * channels * inner
+  return books + stacks + 9 * channels * (channels + embedding)
