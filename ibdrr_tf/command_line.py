@@ -69,6 +69,15 @@ def run(command: Callable[[list[str]], None], go_on: str) -> None:
   except UserError as error:
     _say(f"error: {error}")
     _leave(_USER_ERROR)
+  except UnicodeEncodeError as error:
+    if error.reason != "surrogates not allowed":
+      raise
+    # Names of files that are no UTF-8 are read as such.
+    _say(
+      f"error: the name {error.object!r} is not UTF-8, as TensorFlow and JSON "
+      f"want it: rename the file or folder."
+    )
+    _leave(_USER_ERROR)
   except KeyboardInterrupt:
     _say(f"interrupted: {go_on}.")
     _leave(128 + signal.SIGINT)

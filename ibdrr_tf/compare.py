@@ -159,7 +159,10 @@ def _read_run(path: pathlib.Path) -> tuple[str, dict]:
   try:
     run = json.loads(file.read_text(encoding="utf-8"))
     comparison.rows(comparison.over_seeds({name: run}))
-  except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+  except (
+    *(OSError, ValueError, KeyError, TypeError, IndexError),
+    *(AttributeError, RecursionError),
+  ) as error:
     raise UserError(
       f"--runs: {file} is missing or holds no results: give folders of runs, "
       f"or files like their results.json."

@@ -82,9 +82,29 @@ def read_state(folder: pathlib.Path) -> State | None:
     del body["version"]
     for name in ("classes", "image_shape", "steps"):
       body[name] = tuple(body[name])
-    return State(**body)
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    return _checked(State(**body))
+  except (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError),
+    RecursionError,
+  ) as error:
     raise UserError(f"{path} is damaged: {remedy}.") from error
+
+
+def _checked(state: State) -> State:
+  """Raises ValueError if a field has another type than it should have."""
+  numbers = [state.step, *state.image_shape, *(state.network or {}).values()]
+  if (
+    any(type(number) is not int for number in numbers)
+    or state.step < -1
+    or len(state.image_shape) != 3
+    or min(state.image_shape) < 1
+    or not all(isinstance(name, str) for name in state.classes)
+    or len(set(state.classes)) != len(state.classes)
+    or not all(isinstance(step, dict) for step in state.steps)
+    or not isinstance(state.config, dict)
+  ):
+    raise ValueError("a field has another type")
+  return state
 
 
 def write_state(folder: pathlib.Path, state: State) -> None:

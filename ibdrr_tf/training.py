@@ -1,14 +1,17 @@
 """Keras `fit` that can be killed after any epoch and goes on as if not."""
 
+import contextlib
 import dataclasses
 import math
+import os
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 import tqdm
+from tensorflow.python.framework import ops
 
 from ibdrr_tf.data.stream import Share
 from ibdrr_tf.distribution import Team
@@ -61,23 +64,44 @@ def fit(
   state = _State(model, job, team)
   start = state.restore()
   if start < job.epochs:
-    model.fit(
-      strategy.distribute_datasets_from_function(
-        lambda context: job.batches(range(start, job.epochs), Share.of(context))
-      ),
-      initial_epoch=start,
-      epochs=job.epochs,
-      steps_per_epoch=job.steps_per_epoch,
-      verbose=0,
-      callbacks=[
-        # The guard comes before the checkpoint: a broken state is not kept.
-        _StopOnNaN(job.title),
-        *callbacks,
-        state,
-        *(_traces(job, start) if team.is_chief else []),
-      ],
-    )
+    with _forgetting_gradients():
+      model.fit(
+        strategy.distribute_datasets_from_function(
+          lambda context: job.batches(
+            range(start, job.epochs), Share.of(context)
+          )
+        ),
+        initial_epoch=start,
+        epochs=job.epochs,
+        steps_per_epoch=job.steps_per_epoch,
+        verbose=0,
+        callbacks=[
+          # The guard comes before the checkpoint: a broken state is not kept.
+          _StopOnNaN(job.title),
+          *callbacks,
+          state,
+          *(_traces(job, start) if team.is_chief else []),
+        ],
+      )
   return state.seconds
+
+
+@contextlib.contextmanager
+def _forgetting_gradients() -> Iterator[None]:
+  """Lets go of gradients that TensorFlow registers while it builds graphs.
+
+  An all-reduce, which Keras' optimisers use, has a gradient of its own, which
+  TensorFlow keeps by name for as long as the process lives, and with it the
+  whole graph: some ten megabytes a training. A graph that has been built does
+  not look for it any more.
+  """
+  known = getattr(ops.gradient_registry, "_registry", {})
+  before = set(known)
+  try:
+    yield
+  finally:
+    for name in set(known) - before:
+      known.pop(name, None)
 
 
 def _traces(job: Fit, start: int) -> list[tf.keras.callbacks.Callback]:
@@ -171,16 +195,16 @@ class _State(tf.keras.callbacks.Callback):
       # so all of them save; what the others write is thrown away.
       self._scratch = tempfile.TemporaryDirectory()
       folder = self._scratch.name
-    self._manager = tf.train.CheckpointManager(
-      tf.train.Checkpoint(
-        model=model,
-        optimizer=model.optimizer,
-        epoch=self._epoch,
-        seconds=self._seconds,
-      ),
-      folder,
-      max_to_keep=1,
+    checkpoint = tf.train.Checkpoint(
+      model=model,
+      optimizer=model.optimizer,
+      epoch=self._epoch,
+      seconds=self._seconds,
     )
+    with self._readable():
+      self._manager = tf.train.CheckpointManager(
+        checkpoint, folder, max_to_keep=1
+      )
 
   @property
   def seconds(self) -> float:
@@ -188,17 +212,28 @@ class _State(tf.keras.callbacks.Callback):
 
   def restore(self) -> int:
     """Restores the last finished epoch; returns how many are finished."""
-    latest = tf.train.latest_checkpoint(self._folder)
-    if latest:
-      try:
+    with self._readable():
+      latest = tf.train.latest_checkpoint(self._folder)
+      if latest:
         status = self._manager.checkpoint.restore(latest)
         status.assert_existing_objects_matched()
-      except (AssertionError, ValueError, tf.errors.OpError) as error:
-        raise UserError(
-          f"the checkpoint {latest} cannot be read: restore it from a copy, or "
-          f"start again in another --workdir."
-        ) from error
+      elif os.path.exists(os.path.join(self._folder, "checkpoint")):
+        raise ValueError("it names no checkpoint that is there")
     return int(self._epoch.numpy())
+
+  @contextlib.contextmanager
+  def _readable(self) -> Iterator[None]:
+    """Turns errors of damaged files into a sentence."""
+    try:
+      yield
+    except (
+      *(AssertionError, IndexError, ValueError, OSError, RuntimeError),
+      tf.errors.OpError,
+    ) as error:
+      raise UserError(
+        f"the checkpoint in {self._folder} cannot be read: restore it from a "
+        f"copy, or remove it to train from the start."
+      ) from error
 
   def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
     self._started = time.perf_counter()

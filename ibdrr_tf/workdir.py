@@ -12,6 +12,7 @@ from ibdrr_tf import files
 from ibdrr_tf.config import CIRCUMSTANCES
 from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.state import Lock
 
 __all__ = ["Workdir", "default_path", "open_workdir"]
 
@@ -27,6 +28,8 @@ class Workdir:
   def __init__(self, path: pathlib.Path):
     self.path = path
     self.results = _read_json(path / "results.json")
+    if self.results is not None and not _are_results(self.results):
+      raise _damaged(path / "results.json")
 
   def is_finished(self, phases: int) -> bool:
     """Whether all of so many phases, the base phase included, are done."""
@@ -40,7 +43,8 @@ def default_path(config: ml_collections.ConfigDict, resume: bool) -> str:
   if resume:
     for path in sorted(root.glob(f"{name}-*"), reverse=True):
       claim = _read_json(path / "config.json") or {}
-      claim.pop("data_fingerprint", None)
+      if isinstance(claim, dict):
+        claim.pop("data_fingerprint", None)
       if claim == _identity(config):
         return str(path)
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -117,7 +121,9 @@ def _claim(
       f"the workdir {path} already holds this run: go on with --resume, or "
       f"choose another --workdir."
     )
-  files.remove_leftovers(folder)
+  # Another process may be writing these files at this moment.
+  with Lock(folder):
+    files.remove_leftovers(folder)
 
 
 def _identity(config: ml_collections.ConfigDict) -> dict[str, Any]:
@@ -144,8 +150,22 @@ def _read_json(path: pathlib.Path) -> Any:
     return None
   try:
     return json.loads(path.read_text(encoding="utf-8"))
-  except (ValueError, UnicodeDecodeError) as error:
-    raise UserError(
-      f"{path} is no JSON file: restore it from a copy, or choose another "
-      f"--workdir."
-    ) from error
+  except (OSError, ValueError, RecursionError) as error:
+    raise _damaged(path) from error
+
+
+def _are_results(results: Any) -> bool:
+  """Whether a run can go on from these, as far as can be told at once."""
+  try:
+    return all(
+      isinstance(phase["phase"], int) and isinstance(phase["memory"], dict)
+      for phase in results["phases"]
+    )
+  except (KeyError, TypeError):
+    return False
+
+
+def _damaged(path: pathlib.Path) -> UserError:
+  return UserError(
+    f"{path} is damaged: restore it from a copy, or choose another --workdir."
+  )

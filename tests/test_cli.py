@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from tiny_codec import write_codec
 
-from ibdrr_tf import cli, state
+from ibdrr_tf import cli, learner_commands, state
 from ibdrr_tf.methods import METHODS
 
 TINY = [
@@ -212,6 +212,18 @@ def test_a_closed_pipe_ends_quietly(learned):
     check=True,
   )
   assert done.stderr == "" and done.stdout.strip() in ("0", "141")
+
+
+def test_names_that_are_not_utf_8_get_a_sentence(ibdrr, monkeypatch):
+  """A folder from elsewhere, whose name TensorFlow would not take."""
+
+  def fail(_):
+    "caf\udce9".encode()
+
+  monkeypatch.setitem(learner_commands.COMMANDS, "learn", fail)
+  code, _, errors = ibdrr("learn", "caf\udce9", "--state=S")
+  assert code == 2 and "is not UTF-8" in errors and "rename" in errors
+  assert "Traceback" not in errors
 
 
 def test_status_needs_no_tensorflow(learned):

@@ -1,6 +1,7 @@
 """Learning over time: one step at a time, old data gone, nothing lost."""
 
 import dataclasses
+import gc
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 from tiny_codec import write_codec
 
 from ibdrr_tf import config as defaults
@@ -659,3 +661,19 @@ def test_a_benchmark_is_a_learner_that_is_given_phases(codec, tmp_path):
     for name in parts:
       if name.startswith(("memory", "classifier/network")):
         assert parts[name] == whole[name], (method, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["drr", "sheet_replay", "gfr"])
+def test_ten_steps_leave_no_graphs_behind(codec, tmp_path, method):
+  """What is alive after a step does not grow with the number of steps."""
+  learner = Learner(tmp_path / "S", config=tiny_config(codec, method))
+  graphs, sizes = [], []
+  for step in range(10):
+    learner.learn(pictures([f"a{step}", f"b{step}"], 6, step))
+    gc.collect()
+    graphs.append(sum(isinstance(o, FuncGraph) for o in gc.get_objects()))
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    sizes.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+  assert max(graphs[2:]) <= graphs[1] + 1
+  assert sizes[-1] - sizes[2] < 7 * 8

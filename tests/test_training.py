@@ -1,10 +1,12 @@
 """`fit` that resumes, on a model small enough to follow."""
 
+import gc
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from ibdrr_tf import training
 from ibdrr_tf.errors import UserError
@@ -114,3 +116,36 @@ def test_a_checkpoint_of_another_model_is_named(tmp_path):
   other.compile(tf.keras.optimizers.SGD(0.1, momentum=0.9), "mse")
   with pytest.raises(UserError, match="checkpoints"):
     training.fit(other, make_job(tmp_path, 2))
+
+
+@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001", ""])
+def test_damaged_checkpoints_get_a_sentence(tmp_path, suffix):
+  """Cut off, changed or replaced: never a traceback, never a silent start."""
+  job = make_job(tmp_path, 2)
+  training.fit(make_model(), make_job(tmp_path, 1))
+  path = job.checkpoints / (f"ckpt-1.{suffix}" if suffix else "checkpoint")
+  data = path.read_bytes()
+  noise = np.random.default_rng(0).bytes(len(data))
+  for damaged in (data[: len(data) // 2], data[:9], data[:1], b"", noise):
+    path.write_bytes(damaged)
+    with pytest.raises(UserError, match=r"checkpoint in .* cannot be read"):
+      training.fit(make_model(), job)
+  path.write_bytes(data)
+  training.fit(make_model(), job)
+
+
+def live_graphs():
+  """Graphs of training that something still refers to."""
+  gc.collect()
+  return sum(
+    isinstance(thing, FuncGraph) and "train_function" in thing.name
+    for thing in gc.get_objects()
+  )
+
+
+def test_graphs_of_finished_trainings_are_let_go(tmp_path):
+  """Or a process would grow with every phase."""
+  before = live_graphs()
+  for number in range(4):
+    training.fit(make_model(), make_job(tmp_path / str(number), 1))
+  assert live_graphs() <= before

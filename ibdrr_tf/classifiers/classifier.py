@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ibdrr_tf.classifiers import resnet
+from ibdrr_tf.classifiers import losses, resnet
 
 __all__ = [
   "PRECISIONS",
@@ -89,9 +89,7 @@ class Classifier(tf.keras.Model):
     """
     loss = super().compute_loss(x, y, y_pred, sample_weight)
     size = tf.cast(tf.shape(y)[0], tf.float32)
-    mean_size = tf.distribute.get_replica_context().all_reduce(
-      tf.distribute.ReduceOp.MEAN, size
-    )
+    mean_size = losses.over_replicas(tf.distribute.ReduceOp.MEAN, size)
     return loss * size / mean_size
 
   def train_step(self, data: Any) -> dict[str, tf.Tensor]:

@@ -2,7 +2,23 @@
 
 import tensorflow as tf
 
-__all__ = ["batch_mean", "cross_entropy", "distillation", "mean_of_chosen"]
+__all__ = [
+  "batch_mean",
+  "cross_entropy",
+  "distillation",
+  "mean_of_chosen",
+  "over_replicas",
+]
+
+
+def over_replicas(
+  operation: tf.distribute.ReduceOp, value: tf.Tensor
+) -> tf.Tensor:
+  """Sum or mean of a value over all replicas; itself where there is one."""
+  context = tf.distribute.get_replica_context()
+  if context.num_replicas_in_sync == 1:
+    return value
+  return context.all_reduce(operation, value)
 
 
 def mean_of_chosen(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
@@ -16,9 +32,7 @@ def mean_of_chosen(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     chosen: bool [b].
   """
   chosen = tf.cast(chosen, tf.float32)
-  count = tf.distribute.get_replica_context().all_reduce(
-    tf.distribute.ReduceOp.MEAN, tf.reduce_sum(chosen)
-  )
+  count = over_replicas(tf.distribute.ReduceOp.MEAN, tf.reduce_sum(chosen))
   return tf.math.divide_no_nan(tf.reduce_sum(values * chosen), count)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import pathlib
 import struct
@@ -47,6 +48,12 @@ _STRIDE = 8
 # with a side of 2^19 pixels.
 _MOST_INDEX = 1 << 26
 _MOST_SIDE = 8 * ((1 << 16) - 1)
+# An index may unpack to so many bytes, and so many more for each byte of the
+# file; likewise images. Chains of a thousand images have 35 bytes and more.
+_FREE_INDEX, _INDEX_RATIO = 1 << 20, 64
+_FREE_IMAGES, _IMAGE_RATIO = 1 << 16, 32
+# What file systems hold.
+_MOST_NAME, _MOST_PART, _MOST_LEVELS = 4096, 255, 255
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +90,10 @@ class Archive:
   @property
   def codes(self) -> int:
     """Number of codes of all images."""
-    places = sum(h * w for h, w in map(grid_of, self.sizes))
+    return self.codes_of(sum(h * w for h, w in map(grid_of, self.sizes)))
+
+  def codes_of(self, places: int) -> int:
+    """Number of codes at so many places of the top level's grid."""
     return places * (self.depths[0] + 4 * self.depths[1])
 
   @property
@@ -121,11 +131,10 @@ def check_index(
     try:
       if _safe(name) != name:
         raise ValueError
-      name.encode()
     except ValueError as error:
       raise UserError(
-        f"the image {name!r} has a name that an archive cannot hold (a "
-        f"backslash, or bytes that are no UTF-8): rename it."
+        f"the image {name[:200]!r} has a name that an archive cannot hold (a "
+        f"backslash, bytes that are no UTF-8, or too many of them): rename it."
       ) from error
   archive = Archive(bytes(8), (1, 1), tuple(sizes), names and tuple(names), ())
   _index_text(archive)
@@ -188,24 +197,27 @@ def unpack(data: bytes, name: str) -> Archive:
     )
   start = _PREFIX.size + _CHECKSUM
   if len(data) < start:
-    raise _damaged(name)
+    raise _cut_off(name)
   _, _, fingerprint, packed, unpacked = _PREFIX.unpack_from(data)
   end = start + packed
   # The index is checked before its numbers are believed.
-  if end > len(data) - _CHECKSUM or unpacked > _MOST_INDEX:
-    raise _damaged(name)
+  if end > len(data) - _CHECKSUM:
+    raise _cut_off(name)
   checked = data[: _PREFIX.size] + data[start:end]
   if _digest(checked) != data[_PREFIX.size : start]:
     raise _damaged(name)
   if _digest(data[:-_CHECKSUM]) != data[-_CHECKSUM:]:
     raise _damaged(name)
+  most = min(_MOST_INDEX, _FREE_INDEX + _INDEX_RATIO * len(data))
+  if unpacked > most:
+    raise _forged(name)
   try:
     text = zlib.decompressobj().decompress(data[start:end], unpacked + 1)
     if len(text) != unpacked:
       raise ValueError("the index has another length")
     return _read_index(json.loads(text), fingerprint, data[end:-_CHECKSUM])
   except (ValueError, KeyError, TypeError, zlib.error, RecursionError) as error:
-    raise _damaged(name) from error
+    raise _forged(name) from error
 
 
 def _read_index(
@@ -215,11 +227,13 @@ def _read_index(
   kinds = [
     (_whole(h, _MOST_SIDE), _whole(w, _MOST_SIDE)) for h, w in index["sizes"]
   ]
-  images = _whole(index["images"], _MOST_INDEX)
-  size_of = index.get("size_of", [0] * images)
+  images = _whole(index["images"], _FREE_IMAGES + _IMAGE_RATIO * len(body))
+  size_of = index.get("size_of", itertools.repeat(0, images))
   sizes = tuple(kinds[_whole(k, len(kinds) - 1, least=0)] for k in size_of)
   names = index["names"]
   if names is not None:
+    if not isinstance(names, list):
+      raise ValueError("names are no list")
     names = tuple(_safe(name) for name in names)
     if len(set(names)) != images:
       raise ValueError("names are missing or double")
@@ -253,11 +267,29 @@ def _safe(name: Any) -> str:
     raise ValueError(f"{name!r} is no name of an image")
   if "\0" in name or "\\" in name:
     raise ValueError(f"{name!r} is no name of an image")
+  lengths = [len(part.encode()) for part in path.parts]
+  if (
+    len(lengths) > _MOST_LEVELS
+    or max(lengths) > _MOST_PART
+    or sum(lengths) + len(lengths) > _MOST_NAME
+  ):
+    raise ValueError("a name is longer than file systems hold")
   return str(path)
 
 
 def _digest(data: bytes) -> bytes:
   return hashlib.sha256(data).digest()[:_CHECKSUM]
+
+
+def _cut_off(name: str) -> UserError:
+  return UserError(f"{name} is damaged: it is cut off; restore it from a copy.")
+
+
+def _forged(name: str) -> UserError:
+  return UserError(
+    f"{name} is damaged or forged: its index does not describe what follows "
+    f"it; restore it from a copy."
+  )
 
 
 def _damaged(name: str) -> UserError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import pathlib
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from tqdm import tqdm
 from ibdrr_tf import files
 from ibdrr_tf.codec import archive as archives
 from ibdrr_tf.codec import pretrained
+from ibdrr_tf.data.image_files import BrokenImages
 from ibdrr_tf.data.images import Pile, open_images
 from ibdrr_tf.errors import UserError
 
@@ -35,7 +37,14 @@ _BATCH_PIXELS = 1 << 20
 _STREAM = "-"
 
 
-def compress(source: str, output: str, codec: str, force: bool) -> None:
+def compress(
+  source: str,
+  output: str,
+  codec: str,
+  force: bool,
+  skip_broken: bool = False,
+  check: bool = False,
+) -> None:
   """Compresses images to an archive.
 
   Args:
@@ -43,10 +52,14 @@ def compress(source: str, output: str, codec: str, force: bool) -> None:
     output: the archive, or "-".
     codec: name or folder.
     force: whether an existing file may be replaced.
+    skip_broken: whether to leave out files that cannot be decoded.
+    check: whether to decode the archive again before it is written, and to
+      tell its PSNR.
   """
+  started = time.monotonic()
   _refuse_to_overwrite(output, force)
   folder = pretrained.folder_of(codec)
-  pile = open_images(source, sys.stdin.buffer)
+  pile = _open_pile(source, skip_broken)
   archives.check_index(pile.sizes, pile.names)
   coder = _load(folder)
   groups = archives.group_by_grid(pile.sizes)
@@ -61,54 +74,79 @@ def compress(source: str, output: str, codec: str, force: bool) -> None:
         np.concatenate(level) for level in zip(*codes, strict=True)
       )
       chains.append(tuple(coder.codes.compress(top, bottom)))
-  data = archives.pack(
-    archives.Archive(
-      coder.fingerprint, coder.depths, pile.sizes, pile.names, tuple(chains)
-    )
+  archive = archives.Archive(
+    coder.fingerprint, coder.depths, pile.sizes, pile.names, tuple(chains)
   )
+  data = archives.pack(archive)
+  quality = ""
+  if check:
+    opened = open_groups(archives.unpack(data, output), coder, output)
+    quality = f", PSNR {_mean_psnr(pile, archive, opened, coder)}"
   _write(output, data)
+  # Standard output may be the archive.
+  print(
+    f"{_title(output, 'standard output')}: {len(pile.sizes)} images, "
+    f"{len(data)} bytes, {8 * len(data) / archive.pixels:.4f} bits per pixel"
+    f"{quality}, {time.monotonic() - started:.1f} s",
+    file=sys.stderr if output == _STREAM else sys.stdout,
+  )
 
 
 def decompress(
-  source: str, output: str, codec: str, force: bool, codes: bool
+  source: str,
+  output: str,
+  codec: str,
+  force: bool,
+  codes: bool,
+  max_pixels: int | None = None,
 ) -> None:
   """Makes images, or codes, of an archive.
 
   Args:
     source: the archive, or "-".
-    output: a folder for PNG files, a `.npy` file, or "-" for an array; with
-      `codes`, an `.npz` file or "-".
+    output: a folder for PNG files, a `.png` file for one image, a `.npy` file,
+      or "-" for an array; with `codes`, an `.npz` file or "-".
     codec: name or folder; it must be the one that compressed.
     force: whether existing files may be replaced.
     codes: whether to write codes.
+    max_pixels: of the images of one chain that has few bytes; None is the
+      default of `CodeCodec`.
   """
   suffix = pathlib.PurePath(output).suffix
   if codes and output != _STREAM and suffix != ".npz":
     raise UserError(f"codes are written as .npz: give -o X.npz, not {output}.")
-  to_folder = not codes and output != _STREAM and suffix != ".npy"
+  to_image = suffix == ".png" and not pathlib.Path(output).is_dir()
+  to_folder = not (codes or to_image or output == _STREAM or suffix == ".npy")
   if not to_folder:
     _refuse_to_overwrite(output, force)
   folder = pretrained.folder_of(codec)
   archive = archives.unpack(_read(source), _title(source))
+  if to_image and len(archive.sizes) > 1:
+    raise UserError(
+      f"{_title(source)} holds {len(archive.sizes)} images, which no .png file "
+      f"can hold: give a folder, -o DIR."
+    )
   if not to_folder and not codes and len(set(archive.sizes)) > 1:
     raise UserError(
       f"the images of {_title(source)} have different sizes, which no array "
       f"can hold: give a folder, -o DIR."
     )
   if to_folder:
+    _say_new_parents(output)
     names = _png_names(archive)
     _refuse_folder(pathlib.Path(output), names, force)
-  coder = _load(folder)
+  coder = _load(folder, max_pixels)
   opened = open_groups(archive, coder, source)
   if codes:
     _write_codes(output, _codes_by_key(archive, opened, coder))
     return
   pairs = decoded_images(archive, opened, coder)
-  if to_folder:
+  if to_folder or to_image:
     for number, image in pairs:
+      path = pathlib.Path(output) / names[number] if to_folder else output
       buffer = io.BytesIO()
       Image.fromarray(image).save(buffer, "PNG")
-      _write(str(pathlib.Path(output) / names[number]), buffer.getvalue())
+      _write(str(path), buffer.getvalue())
     return
   array = np.empty((len(archive.sizes), *archive.sizes[0], 3), np.uint8)
   for number, image in pairs:
@@ -116,13 +154,16 @@ def decompress(
   _write_array(output, array)
 
 
-def info(source: str, originals: str, codec: str) -> None:
+def info(
+  source: str, originals: str, codec: str, max_pixels: int | None = None
+) -> None:
   """Prints what an archive holds and costs, and its PSNR if asked for.
 
   Args:
     source: the archive, or "-".
     originals: what was compressed, or "".
     codec: name or folder; needed for the PSNR only.
+    max_pixels: as for `decompress`.
   """
   data = _read(source)
   archive = archives.unpack(data, _title(source))
@@ -150,13 +191,9 @@ def info(source: str, originals: str, codec: str) -> None:
     "VQ-VAE": archive.fingerprint.hex(),
   }
   if pile is not None:
-    coder = _load(folder)
+    coder = _load(folder, max_pixels)
     opened = open_groups(archive, coder, source)
-    values = [
-      _psnr(pile.read(number), image)
-      for number, image in decoded_images(archive, opened, coder)
-    ]
-    rows["PSNR"] = f"{np.mean(values):.2f} dB, the mean over images"
+    rows["PSNR"] = _mean_psnr(pile, archive, opened, coder)
   for name, value in rows.items():
     print(f"{name:<16}{value}")
 
@@ -176,6 +213,7 @@ def export(output: str, codec: str, force: bool) -> None:
     hint = "--force replaces it" if is_export else "choose another"
     raise UserError(f"{output} is already there: {hint}.")
   folder = pretrained.folder_of(codec)
+  _say_new_parents(output)
   files.beside(path)  # Refuses a wrong place before TensorFlow is loaded.
   from ibdrr_tf.codec import image_codec
 
@@ -184,10 +222,18 @@ def export(output: str, codec: str, force: bool) -> None:
   print(f"{path}: {size / 1e6:.3f} MB")
 
 
-def _load(folder: pathlib.Path) -> Any:
+def _open_pile(source: str, skip_broken: bool) -> Pile:
+  try:
+    return open_images(source, sys.stdin.buffer, skip_broken=skip_broken)
+  except BrokenImages as error:
+    raise UserError(f"{error} --skip_broken leaves them out.") from error
+
+
+def _load(folder: pathlib.Path, max_pixels: int | None = None) -> Any:
   from ibdrr_tf.codec import image_codec
 
-  return image_codec.load_image_codec(folder)
+  options = {} if max_pixels is None else {"most_places": max_pixels // 64}
+  return image_codec.load_image_codec(folder, **options)
 
 
 def _batches(group: archives.Group) -> Iterator[tuple[int, ...]]:
@@ -226,6 +272,16 @@ def open_groups(
     zip(archives.group_by_grid(archive.sizes), archive.chains, strict=True)
   )
   for group, chains in opened:
+    places = group.grid[0] * group.grid[1] * len(group.members)
+    size = sum(map(len, chains))
+    if (
+      64 * places > coder.codes.most_pixels * len(chains)
+      and archive.codes_of(places) > 8 * size
+    ):
+      raise UserError(
+        f"{_title(source)} declares {64 * places} pixels in {size} bytes: if "
+        f"you trust its origin, give --max_pixels={64 * places}."
+      )
     shapes = coder.codes.shapes(list(chains))
     right = (shapes[:, 1:] == group.grid).all()
     if not right or shapes[:, 0].sum() != len(group.members):
@@ -299,12 +355,23 @@ def _psnr(original: np.ndarray, decoded: np.ndarray) -> float:
   return float(10 * np.log10(255.0**2 / max(np.mean(error**2), 255e-10 * 255)))
 
 
+def _mean_psnr(
+  pile: Pile, archive: archives.Archive, opened: list, coder: Any
+) -> str:
+  """How well an archive gives back its originals, in words."""
+  values = [
+    _psnr(pile.read(number), image)
+    for number, image in decoded_images(archive, opened, coder)
+  ]
+  return f"{np.mean(values):.2f} dB, the mean over images"
+
+
 def _progress(total: int, title: str) -> tqdm:
   return tqdm(total=total, desc=title, unit="image", disable=None)
 
 
-def _title(path: str) -> str:
-  return "standard input" if path == _STREAM else path
+def _title(path: str, stream: str = "standard input") -> str:
+  return stream if path == _STREAM else path
 
 
 def _read(path: str) -> bytes:
@@ -327,6 +394,14 @@ def _refuse_to_overwrite(output: str, force: bool) -> None:
     raise UserError(f"{output} is a folder: give the name of a file.")
   if path.exists() and not force:
     raise UserError(f"{output} is already there: --force replaces it.")
+  _say_new_parents(output)
+
+
+def _say_new_parents(output: str) -> None:
+  """Tells of folders that will be made for an output: a slip, maybe."""
+  parent = pathlib.Path(output).parent
+  if not parent.exists():
+    print(f"ibdrr_tf: {parent} is made, as it is not there", file=sys.stderr)
 
 
 def _refuse_folder(folder: pathlib.Path, names: list[str], force: bool) -> None:
@@ -346,10 +421,9 @@ def _write(output: str, data: bytes) -> None:
     with files.replaced(output) as beside:
       beside.write_bytes(data)
   except OSError as error:
-    name = "standard output" if output == _STREAM else output
     raise UserError(
-      f"{name} cannot be written ({error.strerror}): make room, or choose "
-      f"another by -o."
+      f"{_title(output, 'standard output')} cannot be written "
+      f"({error.strerror}): make room, or choose another by -o."
     ) from error
 
 

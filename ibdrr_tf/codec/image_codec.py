@@ -25,8 +25,14 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import files
-from ibdrr_tf.codec import constant_weights, model_file, pretrained, tiles
-from ibdrr_tf.codec.lossless import message
+from ibdrr_tf.codec import (
+  checks,
+  constant_weights,
+  model_file,
+  pretrained,
+  tiles,
+)
+from ibdrr_tf.codec.lossless import message, planes
 from ibdrr_tf.codec.lossless.bit_swap import BitSwap
 from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 from ibdrr_tf.codec.lossless.message import from_number, to_number
@@ -41,6 +47,9 @@ _VERSION = 1
 _NUMBERS = 4
 _PREFIX = len(_MAGIC) + 1 + 8 + 4 * _NUMBERS
 _CHECKSUM = 8
+_DAMAGED = "the string is damaged: restore it from a copy"
+# Chains have 16 bits for a side of their grid.
+_MOST_SIDE = vqvae.STRIDE * ((1 << 16) - 1)
 # The VQ-VAE takes as many images at once as have so many pixels together.
 _BATCH_PIXELS = 1 << 18
 # Larger images are cut into tiles.
@@ -94,9 +103,23 @@ class ImageCodec(tf.Module):
         f"{depths}, the VQ-VAE {own['top_depth'], own['bottom_depth']}."
       )
     static = None
+    sizes = {len(tree) for tree in bit_swap_model.trees}
     if static_data:
-      fingerprint = model_file.fingerprint(static_data)
-      static = (StaticCoder.from_bytes(static_data), fingerprint)
+      coder = StaticCoder.from_bytes(static_data)
+      static = (coder, model_file.fingerprint(static_data))
+      sizes.add(coder.tables.shape[2] - 1)
+      levels = planes.plane_levels(*depths)
+      if coder.tables.shape[1] != len(levels):
+        raise UserError(
+          f"the codec's models do not belong together: its static tables have "
+          f"{coder.tables.shape[1]} planes, Bit-Swap has {len(levels)}."
+        )
+    if sizes != {own["codebook_size"]}:
+      raise UserError(
+        f"the codec's models do not belong together: the VQ-VAE has codebooks "
+        f"of {own['codebook_size']} codes, its lossless stage of "
+        f"{', '.join(map(str, sorted(sizes)))}."
+      )
     self.fingerprint = model_file.fingerprint(vqvae_data)
     self.depths = depths
     # The functions hold all weights; the Keras models are not exported.
@@ -148,35 +171,53 @@ class ImageCodec(tf.Module):
   def encode_checked(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """`encode` of a tensor that has the right type and shape."""
     size = tf.shape(images)
-    with tf.control_dependencies(
-      [
-        tf.debugging.Assert(
-          tf.reduce_all(size[1:3] > 0), ["the images have no pixels"]
-        )
-      ]
-    ):
-      images = tf.identity(images)
-    encode = self._parts.vqvae.encode
-    scales = ([tiles.CELL], [(tf.int32, 1), (tf.int32, 2)])
-    return _in_parts(encode, [vqvae.pad_to_grid(images)], size[1:3], *scales)
+    images, size = checks.guarded(
+      (images, size), [(size[1:3] > 0, "the images have no pixels")]
+    )
+    grid = -(-size[1:3] // vqvae.STRIDE)
+    return _in_parts(
+      self._parts.vqvae.encode,
+      [vqvae.pad_to_grid(images)],
+      [tiles.CELL],
+      [(tf.int32, shape) for shape in self._code_shapes(grid)],
+      [1, 2],
+    )
+
+  def _code_shapes(self, grid: tf.Tensor) -> list[tf.Tensor]:
+    """Height, width and depth of both levels, each int32 [3]."""
+    return [
+      tf.concat([factor * grid, [depth]], axis=0)
+      for factor, depth in zip((1, 2), self.depths, strict=True)
+    ]
 
   @tf.function(
     autograph=False, input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2
   )
   def decode(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
     """Codes to uint8 images of the padded size; crop with `[:, :h, :w]`."""
-    books = zip((top, bottom), self.depths, strict=True)
+    shapes = self._code_shapes(tf.shape(top)[1:3])
+    shapes = [tf.concat([tf.shape(top)[:1], s], axis=0) for s in shapes]
+    belong = [
+      (
+        tf.reduce_all(tf.equal(tf.shape(level), shape)),
+        "the codes have shapes that do not belong together or to this model",
+      )
+      for level, shape in zip((top, bottom), shapes, strict=True)
+    ]
+    codes = self._parts.vqvae.get_config()["codebook_size"]
     top, bottom = (
-      tf.ensure_shape(level, [None, None, None, depth])
-      for level, depth in books
+      planes.known(tf.ensure_shape(level, [None, None, None, depth]), codes)
+      for level, depth in zip(
+        checks.guarded((top, bottom), belong), self.depths, strict=True
+      )
     )
-    size = tf.shape(bottom)
+    size = vqvae.STRIDE * tf.shape(top)[1:3]
     (images,) = _in_parts(
       lambda *codes: [self._parts.vqvae.decode(*codes)],
       [top, bottom],
-      4 * size[1:3],
       [1, 2],
-      [(tf.uint8, tiles.CELL)],
+      [(tf.uint8, tf.concat([size, [3]], axis=0))],
+      [tiles.CELL],
     )
     return tf.ensure_shape(images, [None, None, None, 3])
 
@@ -211,65 +252,58 @@ class ImageCodec(tf.Module):
 
   def _open(self, string: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Checks a string; gives size, int32 [3], and the codes in it."""
-    length = tf.strings.length(string)
-    start = tf.strings.substr(string, 0, tf.minimum(length, _PREFIX))
-    with tf.control_dependencies(self._prefix_checks(start)):
-      start = tf.identity(start)
+    length = tf.cast(tf.strings.length(string), tf.int64)
+    start = tf.strings.substr(
+      string, 0, tf.minimum(tf.strings.length(string), _PREFIX)
+    )
+    start = checks.guarded(start, self._prefix_conditions(start))
     numbers = _read_numbers(
       tf.strings.substr(start, _PREFIX - 4 * _NUMBERS, 4 * _NUMBERS)
     )
     end = _PREFIX + 4 * numbers[3]
-    damaged = "the string is damaged: restore it from a copy"
-    with tf.control_dependencies(
-      [
-        tf.debugging.Assert(
-          (numbers[3] <= tf.cast(length, tf.int64))
-          & (end + _CHECKSUM <= tf.cast(length, tf.int64)),
-          [damaged],
-        )
-      ]
-    ):
-      end = tf.cast(tf.identity(end), tf.int32)
+    end = checks.guarded(end, [(end + _CHECKSUM <= length, _DAMAGED)])
+    end = tf.cast(end, tf.int32)
     header = tf.strings.substr(string, 0, end)
     stored = tf.strings.substr(string, end, _CHECKSUM)
-    with tf.control_dependencies(
-      [tf.debugging.Assert(tf.equal(stored, _checksum(header)), [damaged])]
-    ):
-      lengths = _read_numbers(tf.strings.substr(header, _PREFIX, end - _PREFIX))
-    ends = tf.cast(end + _CHECKSUM, tf.int64) + tf.cumsum(lengths)
-    whole = tf.concat([[end + _CHECKSUM], tf.cast(ends, tf.int32)], axis=0)
-    with tf.control_dependencies(
-      [tf.debugging.Assert(tf.equal(whole[-1], length), [damaged])]
-    ):
-      starts = tf.identity(whole[:-1])
-    chains = tf.strings.substr(
-      tf.fill(tf.shape(starts), string), starts, tf.cast(lengths, tf.int32)
+    lengths = _read_numbers(tf.strings.substr(header, _PREFIX, end - _PREFIX))
+    # What is declared is believed once the bytes are known to be there.
+    numbers, lengths = checks.guarded(
+      (numbers, lengths),
+      [
+        (tf.equal(stored, _checksum(header)), _DAMAGED),
+        ((numbers[1:3] > 0) & (numbers[1:3] <= _MOST_SIDE), _DAMAGED),
+        (numbers[:1] < 1 << 31, _DAMAGED),
+        (lengths <= length, _DAMAGED),
+        (
+          tf.equal(
+            tf.reduce_sum(lengths), length - _CHECKSUM - tf.cast(end, tf.int64)
+          ),
+          _DAMAGED,
+        ),
+      ],
     )
+    lengths = tf.cast(lengths, tf.int32)
+    starts = end + _CHECKSUM + tf.cumsum(lengths, exclusive=True)
+    chains = tf.strings.substr(string, starts, lengths)
     top, bottom = self.codes.decode_chains(chains)
     size = tf.cast(numbers[:3], tf.int32)
     grid = -(-size[1:] // vqvae.STRIDE)
     # No chain, no grid: the codes of no images have none either.
     want = tf.concat([size[:1], tf.where(size[0] > 0, grid, 0)], axis=0)
-    with tf.control_dependencies(
-      [
-        tf.debugging.Assert(
-          tf.reduce_all(tf.equal(tf.shape(top)[:3], want)), [damaged]
-        )
-      ]
-    ):
-      # Given back with the grid of the images, so that none have a size too.
-      shapes = [
-        tf.concat([size[:1], factor * grid, [depth]], axis=0)
-        for factor, depth in zip((1, 2), self.depths, strict=True)
-      ]
-      return size, tf.reshape(top, shapes[0]), tf.reshape(bottom, shapes[1])
+    top, bottom = checks.guarded(
+      (top, bottom), [(tf.equal(tf.shape(top)[:3], want), _DAMAGED)]
+    )
+    # Given back with the grid of the images, so that none have a size too.
+    shapes = self._code_shapes(grid)
+    shapes = [tf.concat([size[:1], s], axis=0) for s in shapes]
+    return size, tf.reshape(top, shapes[0]), tf.reshape(bottom, shapes[1])
 
-  def _prefix_checks(self, start: tf.Tensor) -> list[tf.Operation]:
+  def _prefix_conditions(self, start: tf.Tensor):
     """Says what a string is, if it is not one of this codec."""
     mark = len(_MAGIC)
     filled = tf.strings.join([start, tf.constant(b"\0" * _PREFIX)])
     version = to_number(tf.strings.substr(filled, mark, 1)[tf.newaxis], 1)[0]
-    conditions = (
+    return (
       (
         tf.equal(tf.strings.substr(filled, 0, mark), _MAGIC),
         "this is no string of compressed images: give what compress returned",
@@ -288,11 +322,6 @@ class ImageCodec(tf.Module):
         "it",
       ),
     )
-    checks = []
-    for condition, sentence in conditions:
-      with tf.control_dependencies(checks):
-        checks.append(tf.debugging.Assert(condition, [sentence]))
-    return checks
 
 
 class _Untracked:
@@ -421,82 +450,80 @@ def _refusal(dtype: tf.DType | np.dtype, shape: object) -> str:
   return f"images are {dtype.name} {shape}: {remedy}"
 
 
-def _in_parts(function, arguments, size, scales, results):
+def _in_parts(function, arguments, scales, results, result_scales):
   """Calls a function of images on a few at once, or on tiles of one.
 
   Args:
     function: of tensors [n, …] to tensors [n, …].
     arguments: its tensors.
-    size: int32 [2], height and width of an image in pixels.
-    scales: of the arguments, see `tiles.over_tiles`.
-    results: likewise.
+    scales: rows of a cell in each argument, see `tiles.over_tiles`.
+    results: dtype of each result, and its shape without images, int32 [3].
+    result_scales: rows of a cell in each result.
   """
-  pixels = tf.reduce_prod(tf.cast(size, tf.int64))
+  grid = tf.cast(tf.shape(arguments[0])[1:3] // scales[0], tf.int64)
+  pixels = tiles.CELL**2 * tf.reduce_prod(grid)
+  kinds = [
+    (dtype, scale)
+    for (dtype, _), scale in zip(results, result_scales, strict=True)
+  ]
 
   def on_tiles(*images):
-    return tiles.over_tiles(function, images, scales, results)
+    return tiles.over_tiles(function, images, scales, kinds)
 
   branches = [
-    lambda part=part: _in_batches(
-      part, arguments, pixels, [dtype for dtype, _ in results]
-    )
+    lambda part=part: _in_batches(part, arguments, pixels, results)
     for part in (on_tiles, function)
   ]
   return tf.cond(pixels > _TILE_PIXELS, *branches)
 
 
-def _in_batches(function, arguments, pixels, dtypes):
+def _in_batches(function, arguments, pixels, results):
   """Calls a function of images, not on all at once, and joins the results.
 
   Args:
     function: of tensors [n, …] to tensors [n, …].
     arguments: its tensors.
     pixels: int64 [], of one image.
-    dtypes: of the results, each of which has four axes.
+    results: dtype of each result, and its shape without images, int32 [3].
   """
   count = tf.shape(arguments[0])[0]
   size = tf.clip_by_value(pixels, 1, _BATCH_PIXELS)
   size = _BATCH_PIXELS // tf.cast(size, tf.int32)
-  # Not every kernel takes an empty batch: no images are one that is cut off
-  # again, so that the result has the right size.
-  calls = tf.maximum(1, -(-count // size))
-  arguments = [
-    tf.cond(
-      count > 0,
-      lambda value=value: value,
-      lambda value=value: tf.zeros(
-        tf.concat([[1], tf.shape(value)[1:]], axis=0), value.dtype
-      ),
-    )
-    for value in arguments
-  ]
+  calls = -(-count // size)
   parts = [
     tf.TensorArray(dtype, calls, infer_shape=False, element_shape=[None] * 4)
-    for dtype in dtypes
+    for dtype, _ in results
   ]
 
   def body(number, parts):
     start = number * size
-    results = function(*(value[start : start + size] for value in arguments))
+    batch = function(*(value[start : start + size] for value in arguments))
     written = [
       part.write(number, result)
-      for part, result in zip(parts, results, strict=True)
+      for part, result in zip(parts, batch, strict=True)
     ]
     return number + 1, written
 
   _, parts = tf.while_loop(
     lambda number, _: number < calls, body, [0, parts], parallel_iterations=1
   )
-  return tuple(part.concat()[:count] for part in parts)
+  # No images have a shape, too, but no batch to take it from.
+  return tuple(
+    tf.cond(
+      count > 0,
+      part.concat,
+      lambda dtype=dtype, shape=shape: tf.zeros(
+        tf.concat([[0], shape], axis=0), dtype
+      ),
+    )
+    for part, (dtype, shape) in zip(parts, results, strict=True)
+  )
 
 
 def _read_numbers(string: tf.Tensor) -> tf.Tensor:
   """A string [] of big-endian u32 to int64 [numbers]."""
   count = tf.strings.length(string) // 4
-  starts = 4 * tf.range(count)
-  pieces = tf.strings.substr(
-    tf.fill([count], string), starts, tf.fill([count], 4)
-  )
+  pieces = tf.strings.substr(string, 4 * tf.range(count), tf.fill([count], 4))
   return to_number(pieces, 4)
 
 

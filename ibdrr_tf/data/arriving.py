@@ -52,6 +52,7 @@ def read_arrived(
   *,
   image_size: int = 0,
   ram_bytes: int = 4 << 30,
+  skip_broken: bool = False,
 ) -> Arrived:
   """Reads new images, brought to one size.
 
@@ -63,9 +64,12 @@ def read_arrived(
     image_size: height and width for the first step; 0 keeps the size of images
       that all have the same, up to 96 pixels, and else takes 64.
     ram_bytes: a larger folder is read as it is needed.
+    skip_broken: whether files of a folder that cannot be decoded are left out,
+      and listed on standard error.
   """
   if isinstance(data, (str, os.PathLike)):
-    return _read_folder(pathlib.Path(data), image_shape, image_size, ram_bytes)
+    options = {"ram_bytes": ram_bytes, "skip_broken": skip_broken}
+    return _read_folder(pathlib.Path(data), image_shape, image_size, options)
   images, labels = _to_arrays(data)
   size = image_shape[0] if image_shape else image_size
   if not size and (
@@ -92,15 +96,16 @@ def _read_folder(
   folder: pathlib.Path,
   image_shape: tuple[int, int, int] | None,
   image_size: int,
-  ram_bytes: int,
+  options: dict[str, Any],
 ) -> Arrived:
+  """Reads a folder; `options` are those of `load_classes`."""
   train, test = split_folders(folder)
   size = image_shape[0] if image_shape else image_size
   if not size:
     own = first_size(train)
     is_small = own and own[0] == own[1] <= _LARGEST_DEFAULT
     size = own[0] if is_small else _DEFAULT_SIZE
-  options = {"image_size": size, "ram_bytes": ram_bytes}
+  options = {**options, "image_size": size}
   names, examples = load_classes(train, **options)
   validation = None
   if test is not None:

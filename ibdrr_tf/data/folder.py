@@ -39,6 +39,7 @@ def load_folder(
   *,
   image_size: int = 0,
   ram_bytes: int = 4 << 30,
+  skip_broken: bool = False,
 ) -> source.Source:
   """Opens a folder of images.
 
@@ -49,6 +50,8 @@ def load_folder(
       all have one size.
     ram_bytes: images are kept in RAM if both splits together, decoded, take no
       more than this.
+    skip_broken: whether files that cannot be decoded are left out, and listed
+      on standard error. Otherwise all of them are named in one error.
 
   Returns:
     A source of uint8 images whose classes are the sorted folder names. Within a
@@ -60,7 +63,11 @@ def load_folder(
     class_names = _shared_classes(train_dir, test_dir)
     train, test = (_list_files(d, class_names) for d in (train_dir, test_dir))
   train, test = _open_splits(
-    (train, test), image_size, ram_bytes, "--config.data.image_size"
+    (train, test),
+    image_size,
+    ram_bytes,
+    "--config.data.image_size",
+    skip_broken,
   )
   return source.Source("folder", class_names, train, test)
 
@@ -71,6 +78,7 @@ def load_classes(
   image_size: int = 0,
   class_names: Sequence[str] | None = None,
   ram_bytes: int = 4 << 30,
+  skip_broken: bool = False,
 ) -> tuple[tuple[str, ...], Examples]:
   """Opens the images of `folder/<class>/*`; one class and one image suffice.
 
@@ -81,6 +89,7 @@ def load_classes(
       but may not hold others. Without it, the classes are the sorted names of
       the folders.
     ram_bytes: images are kept in RAM if, decoded, they take no more than this.
+    skip_broken: as for `load_folder`.
 
   Returns:
     The class names, and examples whose labels are indices into them, ordered by
@@ -90,7 +99,9 @@ def load_classes(
   with _readable_folders():
     names = _check_classes(pathlib.Path(folder).expanduser(), class_names)
     files = _list_files(pathlib.Path(folder).expanduser(), names)
-  (examples,) = _open_splits([files], image_size, ram_bytes, "an image size")
+  (examples,) = _open_splits(
+    [files], image_size, ram_bytes, "an image size", skip_broken
+  )
   return names, examples
 
 
@@ -111,11 +122,19 @@ def split_folders(
 
 
 def first_size(folder: str | os.PathLike[str]) -> tuple[int, int] | None:
-  """Height and width of all images of `folder/<class>/*`, or None if mixed."""
+  """Height and width of all images of `folder/<class>/*`, or None if mixed.
+
+  Broken files have none; they are named once the images are loaded.
+  """
   root = pathlib.Path(folder).expanduser()
   with _readable_folders():
     paths = _list_files(root, _check_classes(root, None)).paths
-  sizes = set(image_files.in_parallel(image_files.read_size, paths))
+
+  def size_of(path: pathlib.Path) -> tuple[int, int] | None:
+    with contextlib.suppress(errors.UserError):
+      return image_files.read_size(path)
+
+  sizes = set(image_files.in_parallel(size_of, paths)) - {None}
   return sizes.pop() if len(sizes) == 1 else None
 
 
@@ -232,13 +251,51 @@ def _list_files(folder: pathlib.Path, class_names: tuple[str, ...]) -> _Files:
           f"'{file}' is a folder: move its images up or remove it, because "
           "class folders hold only images."
         )
-      image_files.check_regular(file)
     paths.extend(files)
     labels.extend([label] * len(files))
   return _Files(tuple(paths), np.array(labels, np.int32))
 
 
 def _open_splits(
+  splits: Sequence[_Files],
+  image_size: int,
+  ram_bytes: int,
+  option: str,
+  skip_broken: bool,
+) -> list[Examples]:
+  """Opens all files; looks for all that are broken once one of them is."""
+  try:
+    return _open_whole(splits, image_size, ram_bytes, option)
+  except errors.UserError:
+    paths = sum((files.paths for files in splits), ())
+    broken = image_files.find_broken(paths)
+    if not broken:
+      raise
+    if not skip_broken:
+      if len(broken) == 1:
+        raise
+      image_files.refuse_broken(broken, len(paths))
+  image_files.say_skipped(broken, "cannot be decoded")
+  left = [_without(files, set(broken)) for files in splits]
+  return _open_whole(left, image_size, ram_bytes, option)
+
+
+def _without(files: _Files, broken: set[pathlib.Path]) -> _Files:
+  """The other files; every class must keep some."""
+  keep = np.array([path not in broken for path in files.paths], bool)
+  labels = files.labels[keep]
+  lost = set(files.labels.tolist()) - set(labels.tolist())
+  if lost:
+    path = files.paths[int(np.argmax(files.labels == min(lost)))]
+    raise errors.UserError(
+      f"No image of the class folder '{path.parent}' can be decoded: add some, "
+      "or remove the class."
+    )
+  paths = tuple(path for path in files.paths if path not in broken)
+  return _Files(paths, labels)
+
+
+def _open_whole(
   splits: Sequence[_Files], image_size: int, ram_bytes: int, option: str
 ) -> list[Examples]:
   """Checks all files, then keeps their pixels or reads them on demand."""

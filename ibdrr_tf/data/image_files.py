@@ -15,6 +15,7 @@ import os
 import pathlib
 import stat
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
@@ -25,13 +26,19 @@ from PIL import ExifTags, Image
 from ibdrr_tf.errors import UserError
 
 __all__ = [
+  "BrokenImages",
   "ImageFile",
   "check_regular",
+  "find_broken",
   "find_images",
   "in_parallel",
+  "listed",
   "read_image",
   "read_images",
   "read_size",
+  "refuse_broken",
+  "say_skipped",
+  "sort_files",
   "visible",
 ]
 
@@ -59,6 +66,10 @@ _TURNS = {
 _SWAPPING = {_TURNS[orientation] for orientation in (5, 6, 7, 8)}
 
 
+class BrokenImages(UserError):
+  """Files that cannot be decoded, which a caller may offer to skip."""
+
+
 def visible(folder: pathlib.Path) -> list[pathlib.Path]:
   """Lists a folder, sorted, without hidden files and the litter of systems."""
   return sorted(path for path in folder.iterdir() if not _is_litter(path.name))
@@ -73,21 +84,73 @@ def find_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
     UserError: if there is no image, or if a name promises an image where there
       is no regular file.
   """
-  root = pathlib.Path(folder)
-  found = [
-    path
-    for path in sorted(root.rglob("*"))
-    if not any(map(_is_litter, path.relative_to(root).parts))
-    and not path.is_dir()
-    and (path.suffix.lower() in _SUFFIXES or _begins_like_image(path))
-  ]
+  found, others = sort_files(folder)
   if not found:
+    hint = f", but {listed(others)}" if others else ""
     raise UserError(
-      f"the folder '{folder}' holds no JPEG, PNG or WebP file: give another."
+      f"the folder '{folder}' holds no JPEG, PNG or WebP file{hint}: give "
+      f"another."
     )
   for path in found:
     check_regular(path)
   return found
+
+
+def sort_files(
+  folder: str | os.PathLike[str],
+) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
+  """All files of a folder and of its folders, but for hidden ones.
+
+  Returns:
+    Files that are images by their name or their beginning, and all others,
+    both sorted. They may be anything, such as links to nothing.
+  """
+  root = pathlib.Path(folder)
+  found, others = [], []
+  for path in sorted(root.rglob("*")):
+    if path.is_dir() or any(map(_is_litter, path.relative_to(root).parts)):
+      continue
+    is_image = path.suffix.lower() in _SUFFIXES or _begins_like_image(path)
+    (found if is_image else others).append(path)
+  return found, others
+
+
+def find_broken(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
+  """Decodes all files; gives those that cannot be read or decoded."""
+
+  def is_broken(path: pathlib.Path) -> bool:
+    try:
+      read_image(path)
+    except UserError:
+      return True
+    return False
+
+  marks = in_parallel(is_broken, paths)
+  return [path for path, mark in zip(paths, marks, strict=True) if mark]
+
+
+def refuse_broken(broken: Sequence[pathlib.Path], total: int) -> None:
+  """Names files that cannot be decoded, if there are any."""
+  if broken:
+    raise BrokenImages(
+      f"{len(broken)} of {total} images cannot be decoded as JPEG, PNG or WebP "
+      f"({listed(broken)}): repair, remove or skip them."
+    )
+
+
+def say_skipped(paths: Sequence[pathlib.Path], reason: str) -> None:
+  """Lists files that are left out, on standard error, if there are any."""
+  if paths:
+    files = "file" if len(paths) == 1 else "files"
+    text = f"skipped {len(paths)} {files} ({reason}): {listed(paths)}"
+    print(f"ibdrr_tf: {text}", file=sys.stderr)
+
+
+def listed(paths: Sequence[pathlib.Path]) -> str:
+  """Names at most five files."""
+  shown = [f"'{path}'" for path in paths[:5]]
+  more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+  return f"{', '.join(shown)}{more}"
 
 
 def check_regular(path: pathlib.Path) -> None:

@@ -36,13 +36,22 @@ class Pile:
   read: Callable[[int], np.ndarray]
 
 
-def open_images(path: str, stream: io.BufferedIOBase | None = None) -> Pile:
+def open_images(
+  path: str,
+  stream: io.BufferedIOBase | None = None,
+  *,
+  skip_broken: bool | None = None,
+) -> Pile:
   """Opens an image file, a folder with image files, or a `.npy` array.
 
   Args:
     path: a file; a folder, whose files are taken with those of its folders, by
       name; or "-" for standard input, an array or one image file.
     stream: what "-" is.
+    skip_broken: whether to leave out files of a folder that cannot be decoded,
+      or to name all of them at once. Either lists what is left out on standard
+      error, and decodes everything once. None does neither: a broken file is
+      named when it is read.
 
   Raises:
     UserError: if there is nothing to read, or something that is no image.
@@ -54,7 +63,7 @@ def open_images(path: str, stream: io.BufferedIOBase | None = None) -> Pile:
     return _open_files({"image": data})
   root = pathlib.Path(path)
   if root.is_dir():
-    found = image_files.find_images(root)
+    found = _find(root, skip_broken)
     return _open_files({f.relative_to(root).as_posix(): f for f in found})
   if not root.exists() and not root.is_symlink():
     raise UserError(
@@ -65,6 +74,26 @@ def open_images(path: str, stream: io.BufferedIOBase | None = None) -> Pile:
   if root.suffix.lower() == ".npy":
     return _open_array(root, path, mmap=True)
   return _open_files({root.name: root})
+
+
+def _find(root: pathlib.Path, skip_broken: bool | None) -> list[pathlib.Path]:
+  """The images of a folder; see `open_images`."""
+  if skip_broken is None:
+    return image_files.find_images(root)
+  found, others = image_files.sort_files(root)
+  if not skip_broken:
+    image_files.find_images(root)  # Says what is wrong with links and pipes.
+  broken = image_files.find_broken(found)
+  if not skip_broken:
+    image_files.refuse_broken(broken, len(found))
+  image_files.say_skipped(others, "not JPEG, PNG or WebP")
+  image_files.say_skipped(broken, "cannot be decoded")
+  left = [path for path in found if path not in set(broken)]
+  if not left:
+    raise UserError(
+      f"the folder '{root}' holds no image that can be decoded: give another."
+    )
+  return left
 
 
 def _open_array(

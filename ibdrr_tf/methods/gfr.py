@@ -32,7 +32,7 @@ def feature_distance(features: tf.Tensor, old_features: tf.Tensor) -> tf.Tensor:
   One norm for all of it, as `torch.dist` gives, not a mean of norms.
   """
   difference = features - tf.stop_gradient(old_features)
-  squares = tf.distribute.get_replica_context().all_reduce(
+  squares = losses.over_replicas(
     tf.distribute.ReduceOp.SUM, tf.reduce_sum(tf.square(difference))
   )
   # A step begins with equal features, where the root has no slope.

@@ -16,12 +16,13 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from ibdrr_tf.codec.lossless import chain
 from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.replay.manifest import REMEDY
 
-__all__ = ["CodeBlocks"]
+__all__ = ["CodeBlocks", "parse_record"]
 
 # TFRecord: length u64, its checksum u32, data, their checksum u32.
 _BEFORE, _AFTER = 12, 4
@@ -103,12 +104,12 @@ class CodeBlocks:
     try:
       with open(place.path, "rb") as file:
         data = os.pread(file.fileno(), place.length, place.offset)
-      chain, _, _ = _parse(data)
+      string, _, _ = parse_record(data)
     except (OSError, DecodeError, IndexError, ValueError) as error:
       raise _damaged(place.path) from error
-    if self._images_of(place.path, [chain]) != [self.counts[number]]:
+    if self._images_of(place.path, [string]) != [self.counts[number]]:
       raise _damaged(place.path)
-    return chain
+    return string
 
   def read_in_graph(self, number: tf.Tensor) -> tf.Tensor:
     """The chain of a block, string []; see `failure`."""
@@ -122,9 +123,9 @@ class CodeBlocks:
 
     return tf.ensure_shape(tf.numpy_function(read, [number], tf.string), [])
 
-  def decode(self, chain: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  def decode(self, string: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Codes of a chain, int16 [n, h, w, depth] of each level, in a graph."""
-    levels = self._codec.decode_chains(chain[tf.newaxis])
+    levels = self._codec.decode_chains(string[tf.newaxis])
     return tuple(tf.cast(level, tf.int16) for level in levels)
 
   def codes(self, number: int) -> Codes:
@@ -159,11 +160,11 @@ def _scan(
   try:
     # TensorFlow's reader verifies the checksums of each record.
     for data in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-      chain, labels, marks = _parse(data)
+      string, labels, marks = parse_record(data)
       place = _Place(path, position + _BEFORE, len(data))
       position += _BEFORE + len(data) + _AFTER
       for column, value in zip(
-        found, (place, chain, (labels, marks)), strict=True
+        found, (place, string, (labels, marks)), strict=True
       ):
         column.append(value)
       if len(found[0]) == _AT_ONCE:
@@ -183,18 +184,32 @@ def _scan(
     yield found
 
 
-def _parse(data: bytes) -> tuple[bytes, np.ndarray, np.ndarray]:
-  """Chain, labels int32 [n] and marks bool [n] of a record."""
+def parse_record(data: bytes) -> tuple[bytes, np.ndarray, np.ndarray]:
+  """Chain, labels int32 [n] and marks bool [n] of a record.
+
+  Raises:
+    DecodeError, IndexError, ValueError: if it is damaged.
+  """
   feature = tf.train.Example.FromString(data).features.feature
-  chain = feature["chain"].bytes_list.value[0]
+  string = feature["chain"].bytes_list.value[0]
   values, lengths, marks = (
-    np.array(feature[name].int64_list.value, np.int32)
+    np.array(feature[name].int64_list.value, np.int64)
     for name in ("labels", "lengths", "held_out")
   )
   marks = marks if len(marks) else np.zeros_like(values)
+  if not len(values) == len(lengths) == len(marks):
+    raise ValueError("a record has labels without a number")
+  # Before they are repeated: a length may ask for any memory. As Python's
+  # integers, whose sum cannot overflow.
+  if (lengths < 1).any() or sum(lengths.tolist()) != chain.declared_images(
+    string
+  ):
+    raise ValueError("a record has other images than its chain")
+  if ((values < 0) | (values > np.iinfo(np.int32).max)).any():
+    raise ValueError("a record has impossible labels")
   return (
-    chain,
-    np.repeat(values, lengths),
+    string,
+    np.repeat(values, lengths).astype(np.int32),
     np.repeat(marks, lengths).astype(bool),
   )
 

@@ -27,7 +27,7 @@ from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.replay.code_blocks import CodeBlocks
+from ibdrr_tf.replay.code_blocks import CodeBlocks, parse_record
 from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.replay.manifest import REMEDY, MemoryFolder
 
@@ -69,9 +69,7 @@ class CodeStore:
   def contents(self) -> dict[str, Any]:
     """Its part of the manifest in force; zeros before anything is kept."""
     nothing = {"files": {}, "chains": 0, "images": 0, "codes": 0, "payload": 0}
-    return self._folder.parts.get(
-      self.PART, {**nothing, "model": None, "fitted": 0}
-    )
+    return self._folder.part(self.PART, {**nothing, "model": None, "fitted": 0})
 
   def model(self) -> BitSwapModel | None:
     """The model of the chains, or the one to begin with; None without any."""
@@ -381,15 +379,10 @@ def _read_records(
   chains, labels, held_out = [], [np.zeros(0, np.int32)], [np.zeros(0, bool)]
   try:
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-      feature = tf.train.Example.FromString(record).features.feature
-      chains.append(feature["chain"].bytes_list.value[0])
-      values, lengths, marks = (
-        np.array(feature[name].int64_list.value, np.int32)
-        for name in ("labels", "lengths", "held_out")
-      )
-      labels.append(np.repeat(values, lengths))
-      marks = marks if len(marks) else np.zeros_like(values)
-      held_out.append(np.repeat(marks, lengths).astype(bool))
+      chain, of_images, marks = parse_record(record)
+      chains.append(chain)
+      labels.append(of_images)
+      held_out.append(marks)
   except (
     tf.errors.OpError,
     DecodeError,

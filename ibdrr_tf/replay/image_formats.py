@@ -6,6 +6,7 @@ of 32 pixels; `webp` and `jpeg` have a quality; `pixels` is three bytes a pixel.
 
 import concurrent.futures
 import io
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -14,7 +15,14 @@ from PIL import Image
 
 from ibdrr_tf.errors import UserError
 
-__all__ = ["FORMATS", "QUALITIES", "decode", "encode", "finest"]
+__all__ = [
+  "FORMATS",
+  "QUALITIES",
+  "decode",
+  "decode_picture",
+  "encode",
+  "finest",
+]
 
 Plan = TypeVar("Plan")
 
@@ -78,6 +86,38 @@ def encode(
     return list(pool.map(encode_one, images))
 
 
+def decode_picture(
+  data: bytes, name: str, shape: tuple[int, int, int], title: str
+) -> np.ndarray:
+  """Decodes one file, if its header has the size that is expected.
+
+  Args:
+    data: the file.
+    name: Pillow's name of its format.
+    shape: (height, width, 3) that it must have.
+    title: for errors, such as "a remembered image".
+
+  Returns:
+    uint8 [height, width, 3].
+  """
+  try:
+    with Image.open(io.BytesIO(data), formats=[name]) as picture:
+      if picture.size == (shape[1], shape[0]):
+        return np.asarray(picture.convert("RGB"))
+      found = [picture.height, picture.width, 3]
+  except (
+    *(OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error),
+    Image.DecompressionBombError,
+  ) as error:
+    raise UserError(
+      f"{title} is damaged: restore the memory from a copy."
+    ) from error
+  raise UserError(
+    f"{title} has {found} pixels, where {list(shape)} are expected: restore "
+    f"the memory from a copy."
+  )
+
+
 def decode(
   encoded: Iterable[bytes], kind: str, image_shape: tuple[int, int, int]
 ) -> np.ndarray:
@@ -99,18 +139,13 @@ def decode(
     try:
       if kind == "pixels":
         return np.frombuffer(data, np.uint8).reshape(image_shape)
-      with Image.open(io.BytesIO(data), formats=[FORMATS[kind][0]]) as image:
-        array = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except ValueError as error:
       raise UserError(
         "a remembered image is damaged: restore the memory from a copy."
       ) from error
-    if array.shape != tuple(image_shape):
-      raise UserError(
-        f"a remembered image has {list(array.shape)} pixels, where "
-        f"{list(image_shape)} are expected: restore the memory from a copy."
-      )
-    return array
+    return decode_picture(
+      data, FORMATS[kind][0], image_shape, "a remembered image"
+    )
 
   with concurrent.futures.ThreadPoolExecutor() as pool:
     images = list(pool.map(decode_one, encoded))

@@ -18,6 +18,8 @@ __all__ = ["EncodedImages", "ImageStore", "file_bytes"]
 _VERSION = 1
 # Length and two checksums of each record.
 _FRAME = 16
+# In one file; the format that has most has a file for each class of a step.
+_MOST_IMAGES = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,7 @@ class ImageStore:
   def contents(self) -> dict[str, Any]:
     """Its part of the manifest in force; zeros before anything is kept."""
     nothing = {"files": {}, "images": 0, "payload": 0}
-    return self._folder.parts.get(self.part, nothing)
+    return self._folder.part(self.part, nothing)
 
   def read(self) -> EncodedImages:
     """All images: by step, and within a step by class.
@@ -181,11 +183,17 @@ def _read_file(path: pathlib.Path) -> EncodedImages:
         )
       images = list(feature["images"].bytes_list.value)
       label = feature["label"].int64_list.value[0]
+      if not 0 <= label <= np.iinfo(np.int32).max:
+        raise IndexError(label)
       encoded += images
       labels += [label] * len(images)
       held_out += [bool(feature["held_out"].int64_list.value)] * len(images)
       of_each = list(feature["counts"].int64_list.value) or [1] * len(images)
-      if len(of_each) != len(images) or min(of_each, default=1) < 1:
+      if (
+        len(of_each) != len(images)
+        or min(of_each, default=1) < 1
+        or max(of_each, default=1) > _MOST_IMAGES
+      ):
         raise IndexError(of_each)
       counts += of_each
   except (tf.errors.OpError, DecodeError, OSError, IndexError) as error:

@@ -60,6 +60,27 @@ class MemoryFolder:
     elif step is None and (self.path / "manifest.json").is_file():
       self.parts = self._read_version_1()
 
+  def part(self, name: str, nothing: dict[str, Any]) -> dict[str, Any]:
+    """The part of that name in the manifest in force.
+
+    Args:
+      name: of the part.
+      nothing: the part before anything is kept. A part that is there has all
+        its entries, of the same types; None stands for a text.
+
+    Raises:
+      UserError: if an entry is missing or of another type.
+    """
+    part = self.parts.get(name, nothing)
+    for entry, empty in nothing.items():
+      kinds = (type(None), str) if empty is None else type(empty)
+      if not isinstance(part.get(entry), kinds) or entry not in part:
+        raise UserError(
+          f"the manifest of the memory {self.path} has no {entry} of its "
+          f"{name}: {REMEDY}."
+        )
+    return part
+
   def new_file(self, part: str, step: int, suffix: str) -> pathlib.Path:
     """Where a step writes a part; never one of the files in force."""
     self._check_later(step)
@@ -154,15 +175,19 @@ class MemoryFolder:
           f"version."
         )
       is_whole = body.pop("checksum") == _checksum(body)
+      is_whole &= body["step"] == self.step
       parts = body["parts"]
       is_whole &= all(
-        isinstance(size, int)
+        type(size) is int and pathlib.PurePath(name).name == name
         for part in parts.values()
-        for size in part.get("files", {}).values()
+        for name, size in part.get("files", {}).items()
       )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+      *(OSError, ValueError, KeyError, TypeError, AttributeError),
+      RecursionError,
+    ) as error:
       raise UserError(f"{path} is damaged: {REMEDY}.") from error
-    if not is_whole or body["step"] != self.step:
+    if not is_whole:
       raise UserError(f"{path} is damaged: {REMEDY}.")
     return parts
 
@@ -179,7 +204,7 @@ class MemoryFolder:
       data = file.read_bytes()
       part = {name: body[name] for name in ("images", "codes", "payload")}
       part["model"] = body["model"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
       raise UserError(f"{path} is damaged: {REMEDY}.") from error
     chains, place = 0, 0
     while place < len(data):  # Length, its checksum, data, their checksum.

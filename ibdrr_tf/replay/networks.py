@@ -1,6 +1,8 @@
 """Networks on the disk: flat float32 weights in one `.npz` file each."""
 
 import pathlib
+import struct
+import zlib
 from zipfile import BadZipFile
 
 import numpy as np
@@ -28,17 +30,23 @@ def read_network(path: pathlib.Path, model: tf.keras.Model) -> None:
       format's checksums find damage.
   """
   try:
-    with np.load(path) as arrays:
-      flat = arrays["weights"]
     shapes = [weight.shape for weight in model.weights]
     ends = np.cumsum([shape.num_elements() for shape in shapes])
-    if ends[-1] != len(flat):
+    with np.load(path) as arrays:
+      # Unpacked, it may have any size.
+      if arrays.zip.getinfo("weights.npy").file_size > 8 * ends[-1] + 4096:
+        raise ValueError("the file unpacks to too many bytes")
+      flat = arrays["weights"]
+    if flat.shape != (ends[-1],) or flat.dtype.kind != "f":
       raise ValueError(f"{len(flat)} weights where {ends[-1]} are expected")
     parts = np.split(flat, ends[:-1])
     model.set_weights(
       [part.reshape(s) for part, s in zip(parts, shapes, strict=True)]
     )
-  except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
+  except (
+    *(OSError, ValueError, EOFError, KeyError, TypeError, AttributeError),
+    *(BadZipFile, zlib.error, struct.error, RuntimeError, MemoryError),
+  ) as error:
     raise UserError(
       f"the kept network {path} is missing or damaged: restore it from a copy, "
       f"or start again in another folder."

@@ -189,7 +189,8 @@ class ReplayMemory:
 
   @property
   def _size(self) -> tuple[int, int]:
-    return tuple(self._folder.parts[_NAMES]["image_shape"][:2])
+    part = self._folder.part(_NAMES, {"image_shape": []})
+    return tuple(part["image_shape"][:2])
 
   def _open(self) -> None:
     """Reads the newest manifest, and the codec once."""

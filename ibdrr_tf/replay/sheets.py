@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay import image_formats
 
 __all__ = ["FORMATS", "Sheet", "decode", "encode", "split"]
 
@@ -85,22 +85,14 @@ def decode(
   """
   parts = [np.zeros([0, *image_shape], np.uint8)]
   for sheet in sheets:
-    try:
-      with Image.open(io.BytesIO(sheet.data), formats=[FORMATS[kind][0]]) as f:
-        picture = np.asarray(f.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
-      raise UserError(
-        "a sheet of remembered images is damaged: restore the memory from a "
-        "copy."
-      ) from error
     rows, columns = _grid(sheet.count)
     height, width, _ = image_shape
-    if picture.shape != (rows * height, columns * width, 3):
-      raise UserError(
-        f"a sheet of remembered images has {list(picture.shape)} pixels, where "
-        f"{rows} x {columns} images of {list(image_shape)} are expected: "
-        f"restore the memory from a copy."
-      )
+    picture = image_formats.decode_picture(
+      sheet.data,
+      FORMATS[kind][0],
+      (rows * height, columns * width, 3),
+      "a sheet of remembered images",
+    )
     tiles = picture.reshape(rows, height, columns, width, 3).swapaxes(1, 2)
     parts.append(tiles.reshape(-1, *image_shape)[: sheet.count])
   return np.concatenate(parts)

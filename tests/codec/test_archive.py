@@ -1,13 +1,17 @@
 """Archives: what goes in comes out, and nothing else ever does."""
 
 import hashlib
+import json
 import resource
 import struct
 import sys
 import time
+import zlib
 
+import growth
 import numpy as np
 import pytest
+from mutations import mutate
 
 from ibdrr_tf.codec import archive, commands
 from ibdrr_tf.errors import UserError
@@ -89,6 +93,46 @@ def test_declared_sizes_are_checked_before_they_are_used():
     archive.unpack(forged, "x")
 
 
+def forge(index, body=b""):
+  """An archive with right checksums whose index is any JSON text."""
+  text = index if isinstance(index, bytes) else json.dumps(index).encode()
+  packed = zlib.compress(text, 9)
+  data = struct.pack("<5sB8sII", b"IBDRR", 1, bytes(8), len(packed), len(text))
+  data += hashlib.sha256(data + packed).digest()[:8] + packed + body
+  return data + hashlib.sha256(data).digest()[:8]
+
+
+INDEX = {"depths": [1, 1], "sizes": [[8, 8]], "names": None, "chains": [[40]]}
+
+
+@pytest.mark.parametrize(
+  "index",
+  [
+    {**INDEX, "images": 1 << 26},
+    b"[" + b"[]," * 20_000_000 + b"[]]",
+    b"{" + b'"a":{' * 5000,
+    {**INDEX, "images": 1, "names": ["\udcff"]},
+    {**INDEX, "images": 1, "names": ["a/" * 3000 + "b.png"]},
+    {**INDEX, "images": 1, "names": ["a" * 300]},
+    {**INDEX, "images": 1, "names": "a"},
+    {**INDEX, "images": 1, "names": [3]},
+    {**INDEX, "images": 1, "sizes": [[8, 1 << 60]]},
+    {**INDEX, "images": 1, "chains": [[-40]]},
+    {**INDEX, "images": 1.0},
+    [],
+  ],
+  ids=lambda index: str(index)[:60],
+)
+def test_forged_indices_get_a_sentence_that_is_true(index):
+  """Their checksums do match, and they are small."""
+  forged = forge(index, bytes(40))
+  assert len(forged) < 100_000
+  with growth.at_most(100), pytest.raises(UserError) as error:
+    archive.unpack(forged, "x")
+  assert "its index does not describe" in str(error.value)
+  assert "checksum" not in str(error.value)
+
+
 @pytest.fixture(scope="module")
 def written(image_codec, noise, tmp_path_factory):
   """An archive of the tiny codec, its codes and images."""
@@ -100,29 +144,6 @@ def written(image_codec, noise, tmp_path_factory):
   )
   decoded = image_codec.decode(top, bottom).numpy()
   return archive.pack(original), decoded
-
-
-def mutate(generator, data):
-  """Changes, cuts, repeats, swaps or replaces bytes."""
-  data = bytearray(data)
-  kind = generator.integers(0, 6)
-  first, last = sorted(generator.integers(0, len(data) + 1, 2))
-  if kind == 0:
-    for place in generator.integers(0, len(data), generator.integers(1, 5)):
-      data[place] ^= int(generator.integers(1, 256))
-  elif kind == 1:
-    del data[first:last]
-  elif kind == 2:
-    data[first:first] = data[first:last]
-  elif kind == 3:
-    data[first:last] = generator.bytes(int(last - first))
-  elif kind == 4:
-    data[first:last] = bytes(int(last - first))
-  else:
-    data = bytearray(generator.bytes(int(generator.integers(0, 300))))
-    if generator.integers(0, 2):
-      data[:0] = b"IBDRR\x01"
-  return bytes(data)
 
 
 def images_of(data, coder):

@@ -12,7 +12,9 @@ import tensorflow as tf
 from PIL import Image
 
 from ibdrr_tf.codec import __main__ as command
+from ibdrr_tf.codec import archive, model_file
 from ibdrr_tf.codec import image_codec as image_codec_module
+from ibdrr_tf.codec.lossless import chain
 from ibdrr_tf.errors import UserError
 
 SIZES = {"a.png": (33, 47), "b/c.png": (16, 16), "b/d.png": (40, 41)}
@@ -245,3 +247,97 @@ def test_help_lists_all_commands(capsys):
   text = capsys.readouterr().out
   for name in ("train", "compress", "decompress", "info", "export", "--codec"):
     assert name in text
+
+
+@pytest.mark.parametrize("name", ["train", "compress", "decompress", "info"])
+def test_each_command_has_its_own_help(capsys, name):
+  command.main(["codec", name, "--help"])
+  text = capsys.readouterr().out
+  usages = {"train", "compress", "decompress", "info", "export"}
+  shown = {u for u in usages if f"ibdrr_tf.codec {u} " in text}
+  assert shown == {name}
+  assert ("--[no]codes" in text) == (name == "decompress")
+  assert ("--max_pixels" in text) == (name in ("decompress", "info"))
+  assert ("--[no]check" in text) == (name == "compress")
+
+
+def test_compress_ends_with_a_summary(run, array, tmp_path, capsys):
+  out = tmp_path / "o.ibdrr"
+  run("compress", array / "in.npy", "-o", out)
+  text = capsys.readouterr().out
+  size = out.stat().st_size
+  rate = 8 * size / (25 * 16 * 24)
+  assert f"25 images, {size} bytes, {rate:.4f} bits per pixel, " in text
+  assert text.endswith(" s\n") and "PSNR" not in text
+  run("compress", array / "in.npy", "-o", out, "--force", "--check")
+  checked = capsys.readouterr().out
+  run("info", out, array / "in.npy")
+  (line,) = (
+    row for row in capsys.readouterr().out.splitlines() if "PSNR" in row
+  )
+  assert f"PSNR {line.split(maxsplit=1)[1]}, " in checked
+  assert out.read_bytes() == (array / "out.ibdrr").read_bytes()
+
+
+def test_one_image_becomes_one_file(run, array, folder, tmp_path):
+  run("compress", folder / "a.png", "-o", tmp_path / "a.ibdrr")
+  run("decompress", tmp_path / "a.ibdrr", "-o", tmp_path / "y.png")
+  assert read(tmp_path / "y.png").shape == (33, 47, 3)
+  with pytest.raises(UserError, match="already there"):
+    run("decompress", tmp_path / "a.ibdrr", "-o", tmp_path / "y.png")
+  with pytest.raises(UserError, match=r"25 images, which no \.png file"):
+    run("decompress", array / "out.ibdrr", "-o", tmp_path / "z.png")
+  (tmp_path / "folder.png").mkdir()
+  run("decompress", tmp_path / "a.ibdrr", "-o", tmp_path / "folder.png")
+  assert (tmp_path / "folder.png" / "a.png").is_file()
+
+
+def test_new_folders_are_told(run, folder, tmp_path, capsys):
+  run("compress", folder / "a.png", "-o", tmp_path / "new" / "a.ibdrr")
+  assert f"{tmp_path / 'new'} is made" in capsys.readouterr().err
+  run("decompress", tmp_path / "new" / "a.ibdrr", "-o", tmp_path / "out")
+  assert "is made" not in capsys.readouterr().err
+  run("decompress", tmp_path / "new" / "a.ibdrr", "-o", tmp_path / "b" / "c")
+  assert f"{tmp_path / 'b'} is made" in capsys.readouterr().err
+
+
+def test_broken_images_are_named_or_skipped(run, folder, tmp_path, capsys):
+  for name in ("a.png", "z.PNG"):
+    (tmp_path / name).write_bytes((folder / name).read_bytes())
+  data = (tmp_path / "z.PNG").read_bytes()
+  (tmp_path / "z.PNG").write_bytes(data[: len(data) // 2])
+  out = tmp_path / "o.ibdrr"
+  with pytest.raises(UserError, match=r"1 of 2 images.*z\.PNG.*--skip_broken"):
+    run("compress", tmp_path, "-o", out)
+  run("compress", tmp_path, "-o", out, "--skip_broken")
+  output = capsys.readouterr()
+  assert "z.PNG" in output.err and ": 1 images, " in output.out
+
+
+def test_a_limit_of_pixels_that_a_flag_raises(
+  run, codec_folder, image_codec, tmp_path
+):
+  """Black images of a large size take few bytes, and are not damaged."""
+  count, side = 1 << 18, 16
+  string = chain.seal(
+    tf.constant([bytes(1 << 18)]),
+    tf.constant([0]),
+    tf.constant([count, 2, 2, 5], tf.int64),
+    64,
+    0,
+    tf.constant(
+      model_file.fingerprint((codec_folder / "bitswap.ibbs").read_bytes())
+    ),
+  )
+  data = archive.pack(
+    archive.Archive(
+      *(image_codec.fingerprint, (1, 1), ((side, side),) * count, None),
+      ((string[0].numpy(),),),
+    )
+  )
+  (tmp_path / "x.ibdrr").write_bytes(data)
+  arguments = ["decompress", tmp_path / "x.ibdrr", "-o", tmp_path / "x.npy"]
+  with pytest.raises(UserError, match=r"give --max_pixels=67108864\."):
+    run(*arguments)
+  with pytest.raises(UserError, match=r"a chain|a message"):  # It was forged.
+    run(*arguments, "--max_pixels=67108864")

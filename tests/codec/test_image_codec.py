@@ -1,14 +1,16 @@
 """Both stages in one graph, in this process and out of it."""
 
+import struct
 import subprocess
 import sys
 
+import growth
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from ibdrr_tf.codec import image_codec as image_codec_module
-from ibdrr_tf.codec.lossless.code_codec import as_user_error
+from ibdrr_tf.codec.checks import as_user_error
 from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.errors import UserError
 
@@ -118,7 +120,55 @@ def test_bad_strings_get_a_sentence(image_codec, noise, damage, part):
   string = damage(image_codec.compress(noise(2, 16, 16)).numpy())
   with pytest.raises(tf.errors.InvalidArgumentError) as error:
     image_codec.decompress(string)
-  assert part in str(as_user_error(error.value))
+  assert part in str(as_user_error(error.value, ""))
+
+
+def forge(image_codec, size, lengths=(), body=b""):
+  """A string with a right checksum that declares anything."""
+  header = b"IBDI\x01" + image_codec.fingerprint
+  header += struct.pack(">4I", *size, len(lengths))
+  header += struct.pack(f">{len(lengths)}I", *lengths)
+  return header + tf.fingerprint([header]).numpy()[0].tobytes() + body
+
+
+@pytest.mark.parametrize(
+  ("size", "lengths", "body"),
+  [
+    ((0, (1 << 31) - 1, 1), (), b""),
+    ((0, 1, (1 << 32) - 1), (), b""),
+    ((0, 0, 8), (), b""),
+    ((1 << 31, 8, 8), (), b""),
+    ((1, 8, 8), (1 << 31,), b"ab"),
+    ((1, 8, 8), ((1 << 32) - 1, 3), b"ab"),
+    ((1, 8, 8), (0xFFFFFFFE, 4), b"ab"),
+    ((1, 8, 8), (0,) * 50_000, b""),
+  ],
+)
+def test_forged_strings_get_a_sentence(image_codec, size, lengths, body):
+  string = forge(image_codec, size, lengths, body)
+  with (
+    growth.at_most(300),
+    pytest.raises(tf.errors.InvalidArgumentError) as error,
+  ):
+    image_codec.decompress(string)
+  told = str(as_user_error(error.value, ""))
+  assert told.startswith(("the string is damaged", "a chain is cut off"))
+
+
+def test_no_images_of_a_large_size_take_no_memory(image_codec):
+  with growth.at_most(300):
+    string = forge(image_codec, (0, 500_000, 400_001))
+    assert image_codec.decompress(string).shape == (0, 500_000, 400_001, 3)
+
+
+@pytest.mark.parametrize("code", [-1, 16, 1 << 30])
+def test_codes_outside_the_codebook_are_not_decoded(image_codec, noise, code):
+  top, bottom = (level.numpy() for level in image_codec.encode(noise(2, 8, 8)))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="belong together"):
+    image_codec.decode(top, bottom[:, :1])
+  top[1] = code
+  with pytest.raises(tf.errors.InvalidArgumentError, match="outside the code"):
+    image_codec.decode(top, bottom)
 
 
 WRONG = [

@@ -370,3 +370,30 @@ def test_splits_of_a_folder(tmp_path):
     (tmp_path / name).mkdir()
     want = None if name == "train" else tmp_path / name
     assert folder.split_folders(tmp_path) == (tmp_path / "train", want)
+
+
+@pytest.mark.parametrize("ram_bytes", [1 << 30, 0])
+def test_broken_files_are_all_named_or_skipped(tmp_path, ram_bytes, capsys):
+  root = _make(tmp_path)
+  for split, name in (("train", "ant"), ("val", "bee")):
+    (root / split / name / "a_broken.png").write_bytes(b"no image")
+  with pytest.raises(errors.UserError, match=r"^2 of \d+ images cannot be"):
+    folder.load_folder(root, ram_bytes=ram_bytes)
+  source = folder.load_folder(root, ram_bytes=ram_bytes, skip_broken=True)
+  assert capsys.readouterr().err.count("a_broken.png") == 2
+  for split in ("train", "val"):
+    for name in ("ant", "bee"):
+      (root / split / name / "a_broken.png").unlink(missing_ok=True)
+  whole = folder.load_folder(root)
+  for got, want in ((source.train, whole.train), (source.test, whole.test)):
+    np.testing.assert_array_equal(got.labels, want.labels)
+    every = tf.range(len(want.labels), dtype=tf.int64)
+    np.testing.assert_array_equal(got.read(every), want.read(every))
+
+
+def test_a_class_without_any_image_left_is_named(tmp_path):
+  root = _make(tmp_path)
+  for path in (root / "train" / "bee").iterdir():
+    path.write_bytes(b"")
+  with pytest.raises(errors.UserError, match=r"No image of the class.*bee'"):
+    folder.load_folder(root, skip_broken=True)

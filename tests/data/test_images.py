@@ -1,4 +1,5 @@
 import io
+import os
 
 import numpy as np
 import pytest
@@ -111,3 +112,52 @@ def test_a_file_that_is_cut_off_is_named(tmp_path):
   pile = open_images(str(tmp_path / "a.png"))
   with pytest.raises(UserError, match=r"a\.png' cannot be decoded"):
     pile.read(0)
+
+
+@pytest.fixture
+def mixed(tmp_path):
+  """Four images, two of them broken, and three files of other kinds."""
+  pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+  for name in ("a.png", "b.jpg", "c.webp", "d.png"):
+    Image.fromarray(pixels).save(tmp_path / name)
+  for name in ("x.bmp", "y.gif", "z.tiff"):
+    Image.fromarray(pixels).save(tmp_path / name)
+  for name in ("b.jpg", "d.png"):
+    data = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(data[: len(data) // 2])
+  return tmp_path
+
+
+def test_all_broken_files_are_named_at_once(mixed, capsys):
+  with pytest.raises(
+    UserError, match=r"^2 of 4 images cannot.*b\.jpg'.*d\.png"
+  ):
+    open_images(str(mixed), skip_broken=False)
+  assert capsys.readouterr().err == ""
+
+
+def test_broken_files_are_skipped_and_listed(mixed, capsys):
+  os.mkfifo(mixed / "pipe.jpg")
+  (mixed / "link.png").symlink_to("nothing")
+  pile = open_images(str(mixed), skip_broken=True)
+  assert pile.names == ("a.png", "c.webp")
+  others, broken = capsys.readouterr().err.splitlines()
+  assert "skipped 3 files" in others and "JPEG, PNG or WebP" in others
+  assert all(name in others for name in ("x.bmp'", "y.gif'", "z.tiff'"))
+  assert "skipped 4 files" in broken and "cannot be decoded" in broken
+  assert all(name in broken for name in ("b.jpg", "d.png", "pipe", "link"))
+
+
+def test_files_of_other_kinds_are_listed(mixed, capsys):
+  for name in ("b.jpg", "d.png"):
+    (mixed / name).unlink()
+  assert len(open_images(str(mixed), skip_broken=False).sizes) == 2
+  assert "x.bmp" in capsys.readouterr().err
+  for name in ("a.png", "c.webp"):
+    (mixed / name).write_bytes(b"")
+  with pytest.raises(UserError, match="no image that can be decoded"):
+    open_images(str(mixed), skip_broken=True)
+  for name in ("a.png", "c.webp"):
+    (mixed / name).unlink()
+  with pytest.raises(UserError, match=r"holds no JPEG.*, but '.*x\.bmp'"):
+    open_images(str(mixed), skip_broken=False)

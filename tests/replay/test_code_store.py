@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 
+import growth
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -329,3 +330,42 @@ def test_a_model_that_waits_for_a_step_that_never_counted_is_removed(
   again.tidy()
   assert not waiting.exists()
   assert_same(open_store(0).read(), make_codes(0, 2))
+
+
+@pytest.mark.parametrize(
+  "columns",
+  [
+    {"labels": [0], "lengths": [(1 << 31) - 1]},
+    {"labels": [0], "lengths": [1 << 40]},
+    {"labels": [0] * 4, "lengths": [1 << 62] * 4},
+    {"labels": [0, 1], "lengths": [5, -1]},
+    {"labels": [0, 1], "lengths": [4, 0]},
+    {"labels": [0], "lengths": [3]},
+    {"labels": [0, 1], "lengths": [4]},
+    {"labels": [0], "lengths": [4], "held_out": [1, 0]},
+    {"labels": [-1], "lengths": [4]},
+    {"labels": [1 << 32], "lengths": [4]},
+    {"labels": [], "lengths": []},
+    {"labels": [0]},
+  ],
+)
+def test_records_with_wrong_lengths_are_refused(
+  tmp_path, models, open_store, columns
+):
+  """TensorFlow's checksums of a record are right; anyone can compute them."""
+  store = open_store()
+  store.keep(0, make_codes(0, 1, 4), models[0])
+  (path,) = (tmp_path / "memory").glob("codes-*.tfrecord")
+  (record,) = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+  feature = tf.train.Example.FromString(record).features.feature
+  made = {"chain": feature["chain"]}
+  for name, values in columns.items():
+    numbers = tf.train.Int64List(value=values)
+    made[name] = tf.train.Feature(int64_list=numbers)
+  example = tf.train.Example(features=tf.train.Features(feature=made))
+  with tf.io.TFRecordWriter(str(path)) as writer:
+    writer.write(example.SerializeToString())
+  with growth.at_most(100):
+    for read in (store.read, store.blocks):
+      with pytest.raises(UserError, match="is missing or damaged"):
+        read()

@@ -1,5 +1,6 @@
 import io
 
+import growth
 import numpy as np
 import pytest
 from PIL import Image
@@ -74,3 +75,32 @@ def test_damaged_images_and_those_of_another_size_are_refused(kind):
     image_formats.decode([data[: len(data) // 2]], kind, (16, 16, 3))
   with pytest.raises(UserError, match="remembered image"):
     image_formats.decode([data], kind, (8, 8, 3))
+
+
+@pytest.mark.parametrize("kind", ["lossless", "webp", "jpeg"])
+def test_pictures_of_many_pixels_are_not_unpacked(kind):
+  """A few kilobytes may declare 400 million pixels."""
+  name = image_formats.FORMATS[kind][0]
+  side = 16_000
+  buffer = io.BytesIO()
+  Image.new("L", (side, side)).convert("RGB").save(buffer, name, quality=1)
+  with growth.at_most(100), pytest.raises(UserError, match="a remembered im"):
+    image_formats.decode([buffer.getvalue()], kind, (16, 16, 3))
+
+
+@pytest.mark.parametrize("kind", image_formats.FORMATS)
+def test_whatever_lies_there_gets_a_sentence(kind):
+  (data,) = image_formats.encode(noise(1), kind)
+  generator = np.random.default_rng(0)
+  for number in range(200):
+    changed = bytearray(data)
+    for place in generator.integers(0, min(len(data), 60), 3):
+      changed[place] = generator.integers(0, 256)
+    if number % 2:
+      del changed[generator.integers(0, len(changed)) :]
+    try:
+      got = image_formats.decode([bytes(changed)], kind, (16, 16, 3))
+    except UserError as error:
+      assert "restore the memory" in str(error)
+    else:
+      assert got.shape == (1, 16, 16, 3)

@@ -209,3 +209,20 @@ def test_killed_while_it_settles_the_step_in_force_is_whole(path, monkeypatch):
       break
   assert finished and last > 0
   assert set(files_in(path)) == set(again.check())
+
+
+def test_a_part_that_lacks_an_entry_is_refused(path):
+  folder = MemoryFolder(path)
+  nothing = {"files": {}, "images": 0}
+  assert folder.part("codes", nothing)["images"] == 1
+  assert folder.part("exemplars", nothing) == nothing
+  for wanted in ({"chains": 0}, {"images": ""}, {"model": None}):
+    with pytest.raises(UserError, match=r"has no (chains|images|model) of its"):
+      folder.part("codes", {**nothing, **wanted})
+
+
+def test_files_outside_the_folder_are_never_named(path):
+  folder = MemoryFolder(path)
+  folder.write(2, {"codes": {"files": {"../codes-000.tfrecord": 4}}})
+  with pytest.raises(UserError, match="is damaged"):
+    MemoryFolder(path)

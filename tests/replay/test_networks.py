@@ -1,3 +1,4 @@
+import growth
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,3 +50,21 @@ def test_damage_and_other_networks_are_named(tmp_path):
     path.write_bytes(data)
     with pytest.raises(UserError, match="damaged: restore it"):
       read_network(path, network())
+
+
+def test_forged_files_get_a_sentence_and_little_memory(tmp_path):
+  path = tmp_path / "network-000.npz"
+  forged = [
+    {"weights": np.zeros(1 << 27, np.float32)},  # Half a gigabyte, unpacked.
+    {"weights": np.zeros((3, 9), np.float32)},
+    {"weights": np.array("text")},
+    {"other": np.zeros(27, np.float32)},
+  ]
+  for arrays in forged:
+    np.savez_compressed(path, **arrays)
+    with growth.at_most(100), pytest.raises(UserError, match="damaged"):
+      read_network(path, network())
+  np.save(tmp_path / "array.npy", np.zeros(3))
+  path.write_bytes((tmp_path / "array.npy").read_bytes())
+  with pytest.raises(UserError, match="damaged"):
+    read_network(path, network())

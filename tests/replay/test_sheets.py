@@ -69,6 +69,6 @@ def test_damaged_and_mistaken_sheets_are_refused():
     ):
       sheets.decode([Sheet(wrong, 4)], "webp", SHAPE)
   with pytest.raises(
-    UserError, match=r"has \[16, 24, 3\] pixels.*3 x 3 images"
+    UserError, match=r"has \[16, 24, 3\] pixels, where \[24, 36, 3\]"
   ):
     sheets.decode([Sheet(sheet.data, 9)], "webp", SHAPE)

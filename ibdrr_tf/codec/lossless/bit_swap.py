@@ -20,18 +20,27 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from ibdrr_tf.codec import checks
 from ibdrr_tf.codec.lossless import latents, message, range_coder
+from ibdrr_tf.codec.lossless import planes as planes_module
 from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 
 __all__ = ["BitSwap"]
 
 # Bytes at the bottom of a message; what is never read of them is not kept.
-_SEED = 1 << 16
+_SEED = message.MOST_SEED
 # A pop looks at a few bytes more than its values take; see `message`.
 _TAIL = 16
 # A group may be this share of the images before it: an image reads up to three
 # times as many bits as it leaves, when its latents hold more than its codes.
 _FEED = 3
+# A string may be shorter than what its symbols hold by its last zeros, which
+# are left out: by this many bytes once in 2^64 times.
+_LUCK = 8
+_IMPOSSIBLE = (
+  "a chain holds latents that no encoder writes: it is damaged or forged; "
+  "restore it from a copy"
+)
 
 
 class BitSwap:
@@ -46,6 +55,7 @@ class BitSwap:
     tables = latents.make_tables()
     self._tables = tables
     self._lookup = tf.constant(range_coder.make_lookup(tables.cumulative))
+    self._least_bits = range_coder.least_bits(tables.cumulative)
     self._codes = [
       tf.constant(tree.argsort(), tf.int32) for tree in model.trees
     ]
@@ -60,6 +70,25 @@ class BitSwap:
     places = tf.reduce_prod(tf.cast(self._model.latent_grid(grid), tf.int64))
     numbers = places * self._model.latent_channels * self._model.latents
     return 2 * numbers <= _SEED - _TAIL
+
+  def least_bytes(
+    self, images: tf.Tensor, grid: tf.Tensor, group: tf.Tensor
+  ) -> tf.Tensor:
+    """Length that no message of so many images is below; see `Coder`.
+
+    Every push writes its length. Without latents nothing is read back, so that
+    every decision costs what the likeliest one does, or more.
+    """
+    model = self._model
+    images, group = tf.cast(images, tf.int64), tf.cast(group, tf.int64)
+    least = 2 * (model.latents + 1) * -(-images // group)
+    if model.latents:
+      return least
+    bits = self._least_bits[: self._tables.posterior].min()
+    bits *= sum(model.bits[level].shape[1] for level in model.levels)
+    places = tf.reduce_prod(tf.cast(grid, tf.int64), axis=-1)
+    coded = tf.cast(images * places, tf.float64) * (bits / 8)
+    return tf.maximum(least, tf.cast(coded, tf.int64) - _LUCK)
 
   @tf.function(
     autograph=False,  # Loops are written out as ops; converting takes longer.
@@ -83,13 +112,7 @@ class BitSwap:
     """
     chains = tf.shape(planes)[0]
     codes = [len(self._model.trees[level]) for level in self._model.levels]
-    # Looked up in a graph, it would fail with less of a sentence.
-    check = tf.debugging.Assert(
-      tf.reduce_all((planes >= 0) & (planes < codes)),
-      ["the codes have numbers outside the codebook"],
-    )
-    with tf.control_dependencies([check]):
-      planes = tf.identity(planes)
+    planes = planes_module.known(planes, codes)
     sizes = _group_sizes(tf.shape(planes)[1], group)
     starts = tf.cumsum(sizes, exclusive=True)
 
@@ -249,11 +272,19 @@ class BitSwap:
     whole, index = self._indices(messages, distribution, first)
     value = tf.cast(latent, tf.int32) - whole + reach
     value = tf.reshape(value, tf.shape(index))
+    # The coder does not look: other values would be written wrong.
+    value = checks.guarded(
+      value, [((value >= 0) & (value <= 2 * reach), _IMPOSSIBLE)]
+    )
     return range_coder.encode(index, value, self._lookup)
 
   def _pull_latent(self, messages, distribution):
     whole, index = self._indices(messages, distribution, self._tables.prior)
     strings, messages = message.pull(messages)
+    bits = tf.gather(tf.constant(self._least_bits, tf.float32), index)
+    least = 0.999 * tf.reduce_sum(bits, axis=1) / 8 - _LUCK
+    length = tf.cast(tf.strings.length(strings), tf.float32)
+    strings = checks.guarded(strings, [(length >= least, _IMPOSSIBLE)])
     value = range_coder.decode(strings, index, self._lookup)
     offset = tf.reshape(value, tf.shape(whole)) - self._tables.prior_reach
     return tf.cast(whole + offset, tf.float32), messages

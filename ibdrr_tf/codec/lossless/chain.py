@@ -14,10 +14,18 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from ibdrr_tf.codec import checks
 from ibdrr_tf.codec.lossless import message
 from ibdrr_tf.codec.lossless.message import from_number, to_number
 
-__all__ = ["HEADER_BYTES", "Opened", "check_seed", "open_chains", "seal"]
+__all__ = [
+  "HEADER_BYTES",
+  "Opened",
+  "declared_images",
+  "ending_with_seed",
+  "open_chains",
+  "seal",
+]
 
 VERSION = 1
 _FIELDS = (("version", 1), ("fingerprint", 8), ("number", 4), ("images", 4))
@@ -46,6 +54,22 @@ class Opened(NamedTuple):
   group: tf.Tensor
   seed: tf.Tensor
   model: tf.Tensor
+
+
+def declared_images(string: bytes) -> int:
+  """Images that the header of a chain declares, which is not checked here.
+
+  Raises:
+    IndexError: if it is shorter than a header.
+  """
+  if len(string) < HEADER_BYTES:
+    raise IndexError(len(string))
+  start = 0
+  for name, width in _FIELDS:
+    if name == "images":
+      break
+    start += width
+  return int.from_bytes(string[start : start + width], "big")
 
 
 def seal(
@@ -104,16 +128,15 @@ def open_chains(
   Raises:
     tf.errors.InvalidArgumentError: with a sentence that says what is wrong.
   """
-  with tf.control_dependencies(
+  chains = checks.guarded(
+    chains,
     [
-      tf.debugging.assert_greater_equal(
-        tf.strings.length(chains),
-        HEADER_BYTES,
+      (
+        tf.strings.length(chains) >= HEADER_BYTES,
         "a chain is cut off: it is shorter than its header",
       )
-    ]
-  ):
-    chains = tf.identity(chains)
+    ],
+  )
   header = tf.strings.substr(chains, 0, _FIELD_BYTES)
   fields, start = {}, 0
   for name, width in _FIELDS:
@@ -130,22 +153,26 @@ def open_chains(
     chains, tf.fill(tf.shape(size), HEADER_BYTES), size
   )
   is_of = tf.equal(fields["fingerprint"][:, tf.newaxis], fingerprints)
-  checks = _checks(numbers, is_of, stored, header, messages, planes)
-  with tf.control_dependencies(checks):
-    return Opened(
-      tf.identity(messages),
-      tf.cast(numbers["images"], tf.int32),
-      tf.cast(tf.stack([numbers["height"], numbers["width"]], 1), tf.int32),
-      tf.cast(numbers["group"], tf.int32),
-      tf.cast(numbers["seed"], tf.int32),
-      tf.argmax(is_of, axis=1, output_type=tf.int32),
-    )
+  opened = Opened(
+    messages,
+    tf.cast(numbers["images"], tf.int32),
+    tf.cast(tf.stack([numbers["height"], numbers["width"]], 1), tf.int32),
+    tf.cast(numbers["group"], tf.int32),
+    tf.cast(numbers["seed"], tf.int32),
+    tf.argmax(is_of, axis=1, output_type=tf.int32),
+  )
+  return checks.guarded(
+    opened, _conditions(numbers, is_of, stored, header, messages, planes)
+  )
 
 
-def check_seed(left: tf.Tensor, seed: tf.Tensor) -> tf.Operation:
-  """Checks that a decoded message ends with the seed it began with.
+def ending_with_seed(
+  planes: tf.Tensor, left: tf.Tensor, seed: tf.Tensor
+) -> tf.Tensor:
+  """Gives decoded planes if their messages end with the seed they began with.
 
   Args:
+    planes: what was decoded.
     left: string [chains], what decoding left.
     seed: int32 [chains], how many bytes of the seed there should be.
   """
@@ -153,16 +180,23 @@ def check_seed(left: tf.Tensor, seed: tf.Tensor) -> tf.Operation:
   want = tf.strings.substr(
     tf.repeat(whole, tf.shape(seed)[0]), tf.zeros_like(seed), seed
   )
-  return tf.debugging.Assert(
-    tf.reduce_all(tf.equal(left, want)),
-    ["a chain was decoded with other networks than it was encoded with"],
+  return checks.guarded(
+    planes,
+    [
+      (
+        tf.equal(left, want),
+        "a chain was decoded with other networks than it was encoded with",
+      )
+    ],
   )
 
 
-def _checks(numbers, is_of, stored, header, messages, planes):
+def _conditions(numbers, is_of, stored, header, messages, planes):
   """In the order in which a user wants to know."""
-  size = numbers["images"] * numbers["height"] * numbers["width"]
-  conditions = (
+  # As float64, because 64 bits might not hold the product of forged numbers.
+  sizes = [numbers[name] for name in ("images", "height", "width", "planes")]
+  size = tf.reduce_prod(tf.cast(sizes, tf.float64), axis=0)
+  return (
     (
       numbers["version"] <= VERSION,
       "a chain has a newer format than this program reads: update ibdrr_tf",
@@ -180,8 +214,12 @@ def _checks(numbers, is_of, stored, header, messages, planes):
       "a chain has another depth than the model: give the codec that wrote it",
     ),
     (
-      (size > 0) & (size * planes < 1 << 31) & (numbers["group"] > 0),
-      "a chain has a header that says nonsense: it is no file of this program",
+      (size > 0)
+      & (size < 1 << 31)
+      & (numbers["group"] > 0)
+      & (numbers["seed"] <= message.MOST_SEED),
+      "a chain declares an impossible number of images: it is damaged or "
+      "forged; restore it from a copy",
     ),
     (
       tf.equal(numbers["height"][1:], numbers["height"][:-1])
@@ -193,11 +231,6 @@ def _checks(numbers, is_of, stored, header, messages, planes):
       "a chain does not follow the last: chains are mixed up or missing",
     ),
   )
-  checks = []
-  for condition, sentence in conditions:
-    with tf.control_dependencies(checks):
-      checks.append(tf.debugging.Assert(tf.reduce_all(condition), [sentence]))
-  return checks
 
 
 def _checksum(header: tf.Tensor, messages: tf.Tensor) -> tf.Tensor:

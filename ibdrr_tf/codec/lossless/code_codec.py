@@ -14,21 +14,31 @@ are written out as ops, so tracing leaves AutoGraph, which is slow, aside.
 
 from __future__ import annotations
 
-import re
 from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from ibdrr_tf.codec import checks
 from ibdrr_tf.codec.lossless import chain
 from ibdrr_tf.codec.lossless import planes as planes_module
 from ibdrr_tf.errors import UserError
 
-__all__ = ["CodeCodec", "Coder", "as_user_error"]
+__all__ = ["CodeCodec", "Coder"]
 
 # Places of all grids that are coded at once, unless one image has more. Each
 # takes some 40 kB on the way, together less than 1 GB.
 _PLACES = 1 << 14
+# The same for reading: chains with larger groups were never written.
+_MOST_AT_ONCE = 1 << 14
+# Places of all grids of one chain. More are decoded only where the chain has at
+# least a bit for every code, as all but constant images have.
+_MOST_PLACES = 1 << 19
+_PLACE_PIXELS = 64
+_DAMAGED = (
+  "the codes or chains cannot be coded: they are damaged, or come from another "
+  "version of the codec; restore them from a copy."
+)
 
 
 class Coder(Protocol):
@@ -36,6 +46,17 @@ class Coder(Protocol):
 
   def takes(self, grid: tf.Tensor) -> tf.Tensor:
     """Whether it can code images of a grid, int32 [2]: bool []."""
+
+  def least_bytes(
+    self, images: tf.Tensor, grid: tf.Tensor, group: tf.Tensor
+  ) -> tf.Tensor:
+    """Bytes that a message has at least, int64 [...].
+
+    Args:
+      images: int [...], in a message.
+      grid: int [..., 2].
+      group: int [...], images in a group.
+    """
 
   def encode(
     self, planes: tf.Tensor, group: tf.Tensor
@@ -66,6 +87,9 @@ class CodeCodec:
     chain_images: images in a chain: more cost less, fewer can be read alone.
     group: images in a group of a chain; fewer if they are large.
     parallel: chains that are coded side by side; likewise.
+    most_places: places of all grids of a chain, beyond which a chain must have
+      at least a bit for each code. A short chain could ask for any memory
+      otherwise.
   """
 
   def __init__(
@@ -79,6 +103,7 @@ class CodeCodec:
     chain_images: int = 1000,
     group: int = 64,
     parallel: int = 16,
+    most_places: int = _MOST_PLACES,
   ):
     self._coders = [coder]
     self._known = [fingerprint]
@@ -90,6 +115,7 @@ class CodeCodec:
     self._chain_images = chain_images
     self._group = group
     self._parallel = parallel
+    self._most_places = most_places
 
   @property
   def _fingerprints(self) -> tf.Tensor:
@@ -100,6 +126,11 @@ class CodeCodec:
   def chain_images(self) -> int:
     """Images in a chain that is full."""
     return self._chain_images
+
+  @property
+  def most_pixels(self) -> int:
+    """Pixels of the images of one chain; see `most_places`."""
+    return _PLACE_PIXELS * self._most_places
 
   def chain_count(self, images: int) -> int:
     """Number of chains of so many images."""
@@ -130,8 +161,8 @@ class CodeCodec:
       chains = self.encode_chains(
         tf.constant(top, tf.int32), tf.constant(bottom, tf.int32), first
       )
-    except tf.errors.InvalidArgumentError as error:
-      raise as_user_error(error) from error
+    except checks.FAILURES as error:
+      raise checks.as_user_error(error, _DAMAGED) from error
     return chains.numpy().tolist()
 
   def decompress(self, chains: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
@@ -146,8 +177,8 @@ class CodeCodec:
     """
     try:
       top, bottom = self.decode_chains(_strings(chains))
-    except (tf.errors.InvalidArgumentError, tf.errors.DataLossError) as error:
-      raise as_user_error(error) from error
+    except checks.FAILURES as error:
+      raise checks.as_user_error(error, _DAMAGED) from error
     return top.numpy(), bottom.numpy()
 
   def shapes(self, chains: list[bytes]) -> np.ndarray:
@@ -163,11 +194,9 @@ class CodeCodec:
       UserError: as `decompress`.
     """
     try:
-      opened = chain.open_chains(
-        _strings(chains), self._planes, self._fingerprints
-      )
-    except (tf.errors.InvalidArgumentError, tf.errors.DataLossError) as error:
-      raise as_user_error(error) from error
+      opened = self._open(_strings(chains))
+    except checks.FAILURES as error:
+      raise checks.as_user_error(error, _DAMAGED) from error
     return np.column_stack([opened.images, opened.grid])
 
   @tf.function(
@@ -225,22 +254,53 @@ class CodeCodec:
     """String [chains] to codes, int32 [n, h, w, depth] of each level.
 
     Raises:
-      tf.errors.InvalidArgumentError: see `as_user_error`.
+      tf.errors.InvalidArgumentError: see `checks.as_user_error`.
     """
     # Other devices may convolve by transforms, whose sums are not exact.
     with tf.device("/CPU:0"):
-      opened = chain.open_chains(chains, self._planes, self._fingerprints)
-      planes = self._decode_all(opened)
+      planes = self._decode_all(self._open(chains))
       return planes_module.from_planes(planes, *self._depths)
 
   @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
   def decode_chain(self, string: tf.Tensor) -> tf.Tensor:
     """One chain to its planes, int32 [n, h, w, planes]; see `planes`."""
     with tf.device("/CPU:0"):
-      opened = chain.open_chains(
-        string[tf.newaxis], self._planes, self._fingerprints
-      )
-      return self._decode_all(opened)
+      return self._decode_all(self._open(string[tf.newaxis]))
+
+  def _open(self, chains: tf.Tensor) -> chain.Opened:
+    """Opens chains, none of which declares more than its bytes can hold."""
+    opened = chain.open_chains(chains, self._planes, self._fingerprints)
+    images, group = opened.images, opened.group
+    least = tf.stack(
+      [coder.least_bytes(images, opened.grid, group) for coder in self._coders],
+      axis=1,
+    )
+    least = tf.gather(least, opened.model, axis=1, batch_dims=1)
+    length = tf.cast(tf.strings.length(opened.messages), tf.int64)
+    grids = tf.reduce_prod(tf.cast(opened.grid, tf.int64), axis=1)
+    places = tf.cast(images, tf.int64) * grids
+    takes = [coder.takes(_only_grid(opened.grid)) for coder in self._coders]
+    conditions = (
+      (
+        tf.gather(tf.stack(takes), opened.model)
+        & (
+          tf.cast(group, tf.int64) * grids <= tf.maximum(grids, _MOST_AT_ONCE)
+        ),
+        "a chain has larger groups or images than any encoder writes: it is "
+        "damaged or forged; restore it from a copy",
+      ),
+      (
+        length >= least,
+        "a chain declares more images than its bytes can hold: it is damaged "
+        "or forged; restore it from a copy",
+      ),
+      (
+        (places <= self._most_places) | (places * self._planes <= 8 * length),
+        f"a chain of few bytes declares more than {self.most_pixels} "
+        f"pixels: raise this limit if you trust its origin",
+      ),
+    )
+    return checks.guarded(opened, conditions)
 
   def _to_planes(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
     """Checks codes and makes planes of them, int32 [n, h, w, planes]."""
@@ -250,22 +310,22 @@ class CodeCodec:
     )
     fits = tf.reduce_all(sizes[1] == wanted) & (sizes[0][3] == self._depths[0])
     fits &= tf.reduce_all(sizes[0][1:3] > 0)
-    checks = [
-      tf.debugging.Assert(
+    conditions = (
+      (
         fits,
-        ["the codes have shapes that do not belong together or to this model"],
+        "the codes have shapes that do not belong together or to this model",
       ),
-      tf.debugging.Assert(
-        tf.reduce_all(sizes[0][1:3] < 1 << 16),
-        ["the images are too large: a side has at most 524280 pixels"],
+      (
+        sizes[0][1:3] < 1 << 16,
+        "the images are too large: a side has at most 524280 pixels",
       ),
-    ]
-    with tf.control_dependencies(checks):
-      shape = [None, None, None]
-      return planes_module.to_planes(
-        tf.ensure_shape(top, [*shape, self._depths[0]]),
-        tf.ensure_shape(bottom, [*shape, self._depths[1]]),
-      )
+    )
+    top, bottom = checks.guarded((top, bottom), conditions)
+    shape = [None, None, None]
+    return planes_module.to_planes(
+      tf.ensure_shape(top, [*shape, self._depths[0]]),
+      tf.ensure_shape(bottom, [*shape, self._depths[1]]),
+    )
 
   def _side_by_side(self, group: tf.Tensor, grid: tf.Tensor) -> tf.Tensor:
     """How many chains to code at once, int32 []."""
@@ -290,11 +350,11 @@ class CodeCodec:
     grid = tf.shape(planes)[2:4]
     takes = self._coders[0].takes(grid)
     if len(self._coders) == 1:
-      check = tf.debugging.Assert(
-        takes, ["the images are too large for this model: give smaller ones"]
+      planes = checks.guarded(
+        planes,
+        [(takes, "the images are too large for this model: give smaller ones")],
       )
-      with tf.control_dependencies([check]):
-        return coded(0)
+      return coded(0)
     plain = coded(1)
 
     def shorter():
@@ -314,8 +374,7 @@ class CodeCodec:
     column = [opened.images, opened.group, opened.model]
     kinds = tf.concat([tf.stack(column, axis=1), opened.grid], axis=1)
     count = tf.shape(kinds)[0]
-    # Without chains there is no grid; with them, all have the same.
-    grid = tf.reduce_max(tf.concat([opened.grid, [[0, 0]]], axis=0), axis=0)
+    grid = _only_grid(opened.grid)
     parts = tf.TensorArray(
       tf.int32, 1, True, infer_shape=False, element_shape=[None] * 4
     )
@@ -328,11 +387,9 @@ class CodeCodec:
       run = tf.reduce_sum(tf.math.cumprod(tf.cast(alike, tf.int32)))
       stop = start + run
       planes, left = self._decode(kind[2], opened.messages[start:stop], kind)
-      with tf.control_dependencies(
-        [chain.check_seed(left, opened.seed[start:stop])]
-      ):
-        shape = tf.concat([[-1], tf.shape(planes)[2:]], axis=0)
-        planes = tf.reshape(planes, shape)
+      planes = chain.ending_with_seed(planes, left, opened.seed[start:stop])
+      shape = tf.concat([[-1], tf.shape(planes)[2:]], axis=0)
+      planes = tf.reshape(planes, shape)
       return stop, parts.write(parts.size(), planes)
 
     _, parts = tf.while_loop(
@@ -353,23 +410,10 @@ class CodeCodec:
     return tf.cond(model == 0, *branches)
 
 
-def as_user_error(error: tf.errors.OpError) -> UserError:
-  """The sentence that an assertion was given, out of TensorFlow's wording."""
-  found = re.search(
-    r"(a chain|a message|per-position|the codes|the images|this is no|the "
-    r"string) [^'\n\]]*",
-    error.message,
-  )
-  if found:
-    return UserError(f"{found.group().rstrip('.')}.")
-  # The first line of an error within a graph says only that it was in one.
-  lines = [
-    line
-    for line in error.message.splitlines()
-    if line.strip() and not line.startswith("Graph execution error")
-  ]
-  reason = lines[0].strip() if lines else type(error).__name__
-  return UserError(f"the codes or chains cannot be coded ({reason}).")
+def _only_grid(grids: tf.Tensor) -> tf.Tensor:
+  """The grid that all chains have, int32 [2], out of int32 [chains, 2]."""
+  # Without chains there is none.
+  return tf.reduce_max(tf.concat([grids, [[0, 0]]], axis=0), axis=0)
 
 
 def _most(grid: tf.Tensor) -> tf.Tensor:

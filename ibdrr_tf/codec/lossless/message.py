@@ -25,7 +25,10 @@ inside graphs.
 
 import tensorflow as tf
 
+from ibdrr_tf.codec import checks
+
 __all__ = [
+  "MOST_SEED",
   "finish_pop",
   "from_number",
   "join_bytes",
@@ -36,6 +39,8 @@ __all__ = [
   "unpop",
 ]
 
+# Bytes of the longest seed.
+MOST_SEED = 1 << 16
 # Bytes that follow S in the front.
 _EXTRA = 2
 # Bytes at the front's end that are compared as a number.
@@ -43,6 +48,9 @@ _WINDOW = 6
 _OFFSET = 1 << 16
 # First bytes of a difference that is not three plain bytes long.
 _LONG, _LITERAL = 0xFE, 0xFF
+_TOO_SHORT = (
+  "a message is too short: it is damaged, or holds fewer bits than a pop needs"
+)
 # The first bit of a length of four bytes instead of two.
 _LONG_LENGTH = 1 << 31
 
@@ -68,11 +76,13 @@ def pull(messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   short = to_number(tf.strings.substr(head, 0, 2), 2)
   long = to_number(tf.strings.substr(head, 0, 4), 4) - _LONG_LENGTH
   is_long = long >= 0
-  length = tf.cast(tf.where(is_long, long, short), tf.int32)
   start = tf.where(is_long, 4, 2)
+  # A length has up to 31 bits, and its end may have one more.
+  end = tf.cast(start, tf.int64) + tf.where(is_long, long, short)
+  messages, start, end = _long_enough(messages, start, end)
   return (
-    _between(messages, start, length),
-    _from(messages, start + length),
+    tf.strings.substr(messages, start, end - start),
+    _from(messages, end),
   )
 
 
@@ -213,19 +223,22 @@ def _between(
   strings: tf.Tensor, start: tf.Tensor, length: tf.Tensor
 ) -> tf.Tensor:
   """Cuts out bytes, all of which must be there."""
-  with tf.control_dependencies(
-    [
-      tf.debugging.assert_less_equal(
-        start + length,
-        tf.strings.length(strings),
-        "a message is too short: it is damaged, or holds fewer bits than a pop "
-        "needs",
-      )
-    ]
-  ):
-    return tf.strings.substr(strings, start, length)
+  strings, start, end = _long_enough(strings, start, start + length)
+  return tf.strings.substr(strings, start, end - start)
 
 
 def _from(strings: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
-  rest = tf.strings.length(strings) - start
-  return _between(strings, start, rest)
+  """What follows the first bytes, all of which must be there."""
+  strings, start, _ = _long_enough(strings, start, start)
+  return tf.strings.substr(strings, start, tf.strings.length(strings) - start)
+
+
+def _long_enough(
+  strings: tf.Tensor, start: tf.Tensor, end: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Strings that do not end before `end`; start and end as int32."""
+  size = tf.cast(tf.strings.length(strings), tf.int64)
+  strings, start, end = checks.guarded(
+    (strings, start, end), [(tf.cast(end, tf.int64) <= size, _TOO_SHORT)]
+  )
+  return strings, tf.cast(start, tf.int32), tf.cast(end, tf.int32)

@@ -7,9 +7,13 @@ stage of the bottom, a phase at a time. A plane is coded knowing all planes
 before it.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
-__all__ = ["PHASES", "from_planes", "plane_levels", "to_planes"]
+from ibdrr_tf.codec import checks
+
+__all__ = ["PHASES", "from_planes", "known", "plane_levels", "to_planes"]
 
 # Diagonal neighbours first: the other two phases lie between known codes.
 _PHASES = ((0, 0), (1, 1), (0, 1), (1, 0))
@@ -44,6 +48,17 @@ def to_planes(top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
       bottom[:, row::2, column::2, stage : stage + 1] for row, column in _PHASES
     ]
   return tf.concat(planes, axis=-1)
+
+
+def known(values: tf.Tensor, codes: int | Sequence[int]) -> tf.Tensor:
+  """Codes, int32 [..., planes], all of which are in their codebooks.
+
+  Args:
+    values: the codes.
+    codes: size of the codebook, of each plane or of all.
+  """
+  sentence = "the codes have numbers outside the codebook"
+  return checks.guarded(values, [((values >= 0) & (values < codes), sentence)])
 
 
 def from_planes(

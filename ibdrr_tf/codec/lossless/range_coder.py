@@ -24,6 +24,7 @@ __all__ = [
   "decode",
   "decode_next",
   "encode",
+  "least_bits",
   "make_lookup",
   "start_decoding",
 ]
@@ -54,6 +55,12 @@ def make_lookup(cumulative: Sequence[np.ndarray]) -> np.ndarray:
       )
     rows.append(np.concatenate([[PRECISION], table]))
   return np.concatenate(rows).astype(np.int32)
+
+
+def least_bits(cumulative: Sequence[np.ndarray]) -> np.ndarray:
+  """Bits of the likeliest symbol of each table: float64 [tables]."""
+  most = np.array([np.diff(table).max() for table in cumulative])
+  return PRECISION - np.log2(most)
 
 
 def encode(index: tf.Tensor, value: tf.Tensor, lookup: tf.Tensor) -> tf.Tensor:

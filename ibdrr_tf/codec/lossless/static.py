@@ -5,10 +5,12 @@ and place of the grid. They take no bits back and need no network; whatever a
 learned model gains, it gains over these.
 """
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec import checks, model_file
 from ibdrr_tf.codec.lossless import planes as planes_module
 from ibdrr_tf.codec.lossless import range_coder
 from ibdrr_tf.errors import UserError
@@ -17,6 +19,9 @@ __all__ = ["StaticCoder", "count_tables", "pack_plainly", "unpack_plainly"]
 
 _MAGIC = b"IBST"
 _VERSION = 1
+# Places of all grids of a chain up to which a message may have any length. The
+# coder leaves out zeros at the end, so few images may take no bytes at all.
+_FREE_PLACES = 1 << 16
 
 
 class StaticCoder:
@@ -33,26 +38,42 @@ class StaticCoder:
     self.grid = grid
     rows = tables.reshape(-1, tables.shape[-1])
     self._lookup = tf.constant(range_coder.make_lookup(list(rows)))
+    bits = range_coder.least_bits(list(rows)).reshape(tables.shape[:2])
+    self._least_bits = bits.sum(axis=1).min()  # Of a place.
 
   def takes(self, grid: tf.Tensor) -> tf.Tensor:
     """Whether it can code images of a grid; `encode` says why not."""
     return tf.constant(True)
 
+  def least_bytes(
+    self, images: tf.Tensor, grid: tf.Tensor, group: tf.Tensor
+  ) -> tf.Tensor:
+    """Length that no message of so many images is below; see `Coder`."""
+    del group
+    places = tf.cast(images, tf.int64) * tf.reduce_prod(
+      tf.cast(grid, tf.int64), axis=-1
+    )
+    least = tf.cast(places, tf.float64) * (self._least_bits / 8)
+    return tf.where(places > _FREE_PLACES, tf.cast(least, tf.int64), 0)
+
   def encode(
     self, planes: tf.Tensor, group: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Codes int32 [chains, images, h, w, planes]; see `BitSwap.encode`."""
-    del group  # There is nothing to read back, so no groups.
     shape = tf.shape(planes)
     value = tf.reshape(planes, [shape[0], -1])
     # The coder does not look: a symbol beyond its table would be written wrong.
-    in_range = (value >= 0) & (value < self.tables.shape[-1] - 1)
-    tf.debugging.Assert(
-      tf.reduce_all(in_range), ["the codes have numbers outside the codebook"]
+    value = planes_module.known(value, self.tables.shape[-1] - 1)
+    strings = range_coder.encode(self._index(shape), value, self._lookup)
+    # Zeros at the end say nothing, but show that so many images may be there.
+    least = self.least_bytes(shape[1], shape[2:4], group)
+    missing = least - tf.cast(tf.strings.length(strings), tf.int64)
+    missing = tf.cast(tf.maximum(missing, 0), tf.int32)
+    zeros = tf.strings.reduce_join(tf.fill([tf.reduce_max(missing)], b"\0"))
+    zeros = tf.strings.substr(
+      tf.repeat(zeros, shape[0]), tf.zeros_like(missing), missing
     )
-    index = self._index(shape)
-    strings = range_coder.encode(index, value, self._lookup)
-    return strings, tf.zeros([shape[0]], tf.int32)
+    return tf.strings.join([strings, zeros]), tf.zeros([shape[0]], tf.int32)
 
   def decode(
     self,
@@ -79,26 +100,46 @@ class StaticCoder:
   def from_bytes(cls, data: bytes) -> "StaticCoder":
     """The coder that `to_bytes` stored."""
     header, body = model_file.unpack(data, _MAGIC, _VERSION, "static model")
-    *places, edges = header["shape"]
+    shape, grid = header.get("shape"), header.get("grid")
+    if not _are_sides(shape, 3) or shape[2] < 2:
+      raise body.forged("its header has no shape of tables")
+    if grid is not None and not (
+      _are_sides(grid, 2) and grid[0] * grid[1] == shape[0]
+    ):
+      raise body.forged("its grid does not fit its tables")
+    *places, edges = shape
     steps = body.take([*places, edges - 1], "<u2").astype(np.int64)
+    body.check_end()
     tables = np.concatenate(
       [np.zeros([*places, 1], np.int64), np.cumsum(steps, axis=-1)], axis=-1
     )
-    grid = header["grid"]
     return cls(tables, tuple(grid) if grid else None)
 
   def _index(self, shape: tf.Tensor) -> tf.Tensor:
     """The table of each symbol, int32 [chains, symbols]."""
     if self.grid is not None:
-      tf.debugging.assert_equal(
-        shape[2:4],
-        list(self.grid),
-        "per-position tables are for images of one size only",
+      shape = checks.guarded(
+        shape,
+        [
+          (
+            tf.equal(shape[2:4], list(self.grid)),
+            "per-position tables are for images of one size only",
+          )
+        ],
       )
     positions, count = self.tables.shape[:2]
     places = tf.range(shape[2] * shape[3]) % positions
     index = places[:, tf.newaxis] * count + tf.range(count)
     return tf.tile(tf.reshape(index, [1, -1]), [shape[0], shape[1]])
+
+
+def _are_sides(values: Any, count: int) -> bool:
+  """Whether a header's value is a list of so many positive whole numbers."""
+  return (
+    isinstance(values, list)
+    and len(values) == count
+    and all(type(value) is int and value > 0 for value in values)
+  )
 
 
 def count_tables(

@@ -11,6 +11,8 @@ the rounded model; `from_bytes(to_bytes(model))` has exactly its weights.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -30,6 +32,24 @@ _VERSION = 2
 _KERNEL_LEVELS = 63
 _CODEBOOK_LEVELS = 127
 _SMALLEST = float(np.finfo(np.float16).tiny)
+# What a stored configuration may say.
+_RANGES = {
+  "codebook_size": range(1, 1 << 15),
+  "embedding": range(1, 1 << 12),
+  "channels": range(1, 1 << 12),
+  "residual_blocks": range(256),
+  "residual_channels": range(1, 1 << 12),
+  "top_depth": range(256),
+  "bottom_depth": range(1, 64),
+  "commitment": float,
+  "codebook": ("ema", "gradient"),
+  "layout": ("paper", "subpixel"),
+  "seed": model_file.SEEDS,
+  "blank": (False, True),
+  "kernel_levels": range(128),
+}
+# What the sizes of the largest weights follow from.
+_SHAPE = tuple(_RANGES)[:7]
 
 
 def _quantize(
@@ -142,7 +162,9 @@ def from_bytes(data: bytes) -> HierarchicalVQVAE:
     UserError: if the data are not a VQ-VAE, damaged, or of a newer version.
   """
   header, body = model_file.unpack(data, _MAGIC, _VERSION, "VQ-VAE")
-  model = HierarchicalVQVAE(**header["config"])
+  config = model_file.check_config(header.get("config"), _RANGES, body, _SHAPE)
+  body.check_holds(_least_bytes(config))
+  model = HierarchicalVQVAE(**config)
   for variable, axis in model.stored_variables():
     shape = variable.shape.as_list()
     if axis is None:
@@ -150,6 +172,20 @@ def from_bytes(data: bytes) -> HierarchicalVQVAE:
     else:
       levels = body.take(shape, np.int8)
       scales = body.take([shape[axis]], "<f2")
+      if (scales < 0).any():
+        raise body.forged("it has negative scales")
       variable.assign(_dequantize(levels, scales, axis))
+  body.check_end()
   _settle(model)
   return model
+
+
+def _least_bytes(config: dict[str, Any]) -> int:
+  """Bytes of the largest weights of a model, which need not be made for it."""
+  size, embedding, channels, blocks, inner, top, bottom = (
+    config[word] for word in _SHAPE
+  )
+  books = size * embedding * (top + bottom)
+  # One 3x3 and one 1x1 kernel in each block of two stacks.
+  stacks = 2 * blocks * 10 * channels * inner
+  return books + stacks + 9 * channels * (channels + embedding)
