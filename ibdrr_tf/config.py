@@ -44,6 +44,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.data.classes = 0  # how many of that order; 0 is all
   config.data.image_size = 0  # 0 keeps the images' own size
   config.data.ram_bytes = 4 << 30  # larger folders are read as they are needed
+  config.data.skip_broken = False  # leave out files that cannot be decoded
   config.data.shapes_train = 160  # generated images a class
   config.data.shapes_test = 50
 

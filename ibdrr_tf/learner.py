@@ -35,10 +35,10 @@ from ibdrr_tf.data.task import Task
 from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation.ledger import Ledger
+from ibdrr_tf.lock import Lock
 from ibdrr_tf.methods import Step, check_method, learn_step
 from ibdrr_tf.replay.memory import Memory, Setting
 from ibdrr_tf.state import (
-  Lock,
   State,
   claim_traces,
   read_state,
@@ -190,7 +190,11 @@ class Learner:
       What the step did, as in `history`.
     """
     size = {"image_size": self.config.data.image_size}
-    options = {**size, "ram_bytes": self.config.data.ram_bytes}
+    options = {
+      **size,
+      "ram_bytes": self.config.data.ram_bytes,
+      "skip_broken": self.config.data.skip_broken,
+    }
     arrived = read_arrived(data, self.image_shape, **options)
     if validation is not None:
       shape = arrived.examples.image_shape

@@ -56,6 +56,12 @@ def learn(argv: list[str]) -> None:
   for name, help_text in numbers.items():
     flags.DEFINE_integer(name, None, help_text, flag_values=values)
   flags.DEFINE_boolean(
+    "skip_broken",
+    None,
+    "leave out image files that cannot be decoded, and list them",
+    flag_values=values,
+  )
+  flags.DEFINE_boolean(
     "retrain", False, "train again on what is remembered", flag_values=values
   )
   if command_line.print_help(inspect.getdoc(learn), values, argv):
@@ -79,6 +85,8 @@ def learn(argv: list[str]) -> None:
     config.memory.total_bytes = values.memory_bytes
   if values.image_size is not None:
     config.data.image_size = values.image_size
+  if values.skip_broken is not None:
+    config.data.skip_broken = values.skip_broken
   for path in filter(None, (folder, values.val)):
     if not pathlib.Path(path).is_dir():
       raise UserError(
@@ -87,6 +95,7 @@ def learn(argv: list[str]) -> None:
       )
   command_line.load_plugin(values.plugin)
   from ibdrr_tf import distribution
+  from ibdrr_tf.data.image_files import BrokenImages
   from ibdrr_tf.learner import Learner
 
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
@@ -96,7 +105,10 @@ def learn(argv: list[str]) -> None:
   if values.retrain:
     record = learner.retrain()
   else:
-    record = learner.learn(folder, values.val)
+    try:
+      record = learner.learn(folder, values.val)
+    except BrokenImages as error:
+      raise UserError(f"{error} --skip_broken leaves them out.") from error
   if learner.step == before:
     team.say(f"step {record['step']} has learned this data already.")
   team.say(learner_report.step(read_state(state), record, state))

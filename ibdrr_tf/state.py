@@ -1,4 +1,4 @@
-"""The folder of a learner: `state.json` says what counts, a lock who writes.
+"""The folder of a learner: `state.json` says what counts.
 
     state.json    version, configuration, class names in label order, history
     codec/        both stages of the codec, for methods that keep codes
@@ -11,20 +11,16 @@ killed before the rename leaves the state of the step before.
 """
 
 import dataclasses
-import fcntl
 import hashlib
 import json
-import os
 import pathlib
 import shutil
-import socket
 from typing import Any
 
 from ibdrr_tf import files
 from ibdrr_tf.errors import UserError
 
 __all__ = [
-  "Lock",
   "State",
   "claim_traces",
   "read_state",
@@ -183,54 +179,3 @@ def _is_bare(entry: pathlib.Path) -> bool:
   return entry.name == "checkpoints" and all(
     inner.name.startswith(".") for inner in entry.iterdir()
   )
-
-
-class Lock:
-  """Lets one process at a time change a folder.
-
-  The operating system gives the lock up when its process ends, however it
-  ends, so a lock is never stale. Used as a context; may be entered again.
-
-  Args:
-    folder: made if it is not there.
-  """
-
-  def __init__(self, folder: pathlib.Path):
-    self._folder = folder
-    self._depth = 0
-
-  def __enter__(self) -> "Lock":
-    self._depth += 1
-    if self._depth > 1:
-      return self
-    path = self._folder / ".lock"
-    try:
-      self._folder.mkdir(parents=True, exist_ok=True)
-      self._file = open(path, "a+", encoding="utf-8")
-    except OSError as error:
-      self._depth = 0
-      raise UserError(
-        f"the folder {self._folder} cannot be written ({error.strerror}): "
-        f"choose another."
-      ) from error
-    try:
-      fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-      self._depth = 0
-      self._file.seek(0)
-      holder = self._file.read().strip() or "another process"
-      self._file.close()
-      raise UserError(
-        f"the folder {self._folder} is in use by {holder}: wait until it has "
-        f"finished, or stop it."
-      ) from error
-    self._file.seek(0)
-    self._file.truncate()
-    self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    self._file.flush()
-    return self
-
-  def __exit__(self, *_) -> None:
-    self._depth -= 1
-    if not self._depth:
-      self._file.close()

@@ -12,7 +12,7 @@ from ibdrr_tf import files
 from ibdrr_tf.config import CIRCUMSTANCES
 from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.state import Lock
+from ibdrr_tf.lock import Lock
 
 __all__ = ["Workdir", "default_path", "open_workdir"]
 

@@ -66,17 +66,3 @@ def test_every_single_bit_of_a_state_counts(tmp_path):
       except (ValueError, AssertionError):
         with pytest.raises(UserError, match=r"damaged|newer version"):
           state.read_state(tmp_path)
-
-
-def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
-  with (
-    state.Lock(tmp_path) as held,
-    held,
-    pytest.raises(UserError, match=r"in use by process \d+ on \S+: wait"),
-    state.Lock(tmp_path),
-  ):
-    pass
-  # What a process that was killed has left behind is no lock.
-  (tmp_path / ".lock").write_text("process 1 on elsewhere\n")
-  with state.Lock(tmp_path):
-    pass

@@ -3,7 +3,7 @@ import pytest
 
 from ibdrr_tf import workdir
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.state import Lock
+from ibdrr_tf.lock import Lock
 
 
 def config(**fields):

@@ -1,5 +1,6 @@
 """The command `train`: both stages of a codec, trained and stored."""
 
+import contextlib
 import hashlib
 import pathlib
 import time
@@ -17,6 +18,7 @@ from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import report
+from ibdrr_tf.lock import Lock
 from ibdrr_tf.replay.codec import coarsen_codes, encode_examples
 from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.validation import validate
@@ -88,30 +90,38 @@ def _train(
     output, config, resume=True, data=fingerprint(source), team=team
   ).path
   tf.config.experimental.enable_op_determinism()
+  with Lock(folder) if team.is_chief else contextlib.nullcontext():
+    _train_stages(config, source, scenario, folder, strategy)
+
+
+def _train_stages(
+  config: ml_collections.ConfigDict,
+  source: Source,
+  scenario: Scenario,
+  folder: pathlib.Path,
+  strategy: tf.distribute.Strategy,
+) -> None:
+  team = distribution.Team(strategy)
   started = time.perf_counter()
   base = select(source.train, scenario, scenario.new_labels(0))
   model = codec_training.train_vqvae(config, base, folder, strategy)
   unseen = range(scenario.boundaries[0], scenario.boundaries[-1])
-  test = {"base": select(source.test, scenario, scenario.new_labels(0))}
-  if unseen:
-    test["unseen"] = select(source.test, scenario, unseen)
-  last = list(test)[-1]
-  before = codec_training.evaluate_vqvae(model, test[last])
+  test = select(source.test, scenario, unseen or scenario.new_labels(0))
   codec_training.store_vqvae(model, folder, team)
   codec_training.draw_reconstructions(model, base, folder, team)
   team.say(_stored(folder / codec_training.VQVAE_FILE, started))
-  for title, examples in test.items():
-    quality = codec_training.evaluate_vqvae(model, examples)
-    used = ", ".join(
-      f"{value:.0f} ({name.removesuffix('_perplexity')})"
-      for name, value in quality.items()
-      if name.endswith("_perplexity")
-    )
-    team.say(
-      f"test images of {title} classes: {quality['psnr']:.2f} dB PSNR, "
-      f"perplexity {used}"
-    )
-  team.say(f"before rounding, {last} classes: {before['psnr']:.2f} dB")
+  quality = codec_training.evaluate_vqvae(model, test)
+  used = ", ".join(
+    f"{value:.0f} ({name.removesuffix('_perplexity')})"
+    for name, value in quality.items()
+    if name.endswith("_perplexity")
+  )
+  seen = "never" if unseen else "also"
+  team.say(
+    f"{quality['psnr']:.2f} dB PSNR with the stored weights, the mean over "
+    f"{len(test)} test images, of classes that training {seen} saw; perplexity "
+    f"{used}"
+  )
   codes = encode_examples(model, base)
   if config.vqvae.blank:
     # One lossless stage for all rates; a memory fits it to its own.

@@ -6,6 +6,7 @@ import ml_collections
 import numpy as np
 
 from ibdrr_tf.data.folder import load_folder
+from ibdrr_tf.data.image_files import BrokenImages
 from ibdrr_tf.data.scenario import Scenario, class_order, make_scenario
 from ibdrr_tf.data.shapes import load_shapes
 from ibdrr_tf.data.source import Source
@@ -66,5 +67,12 @@ def _load_source(config: ml_collections.ConfigDict) -> Source:
     )
   options = {"image_size": data.image_size, "ram_bytes": data.ram_bytes}
   if config.dataset == "folder":
-    return load_folder(config.data_dir, **options)
+    try:
+      return load_folder(
+        config.data_dir, skip_broken=data.skip_broken, **options
+      )
+    except BrokenImages as error:
+      raise UserError(
+        f"{error} --config.data.skip_broken=true leaves them out."
+      ) from error
   return load_tfds(config.dataset, config.data_dir, **options)

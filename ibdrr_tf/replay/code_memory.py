@@ -273,7 +273,11 @@ class CodeMemory(ReplayedMemory):
   ) -> None:
     """Writes codes and exemplars of a step, within the byte budget."""
     model, most = self._fitted(step, added, detail), None
-    may_append = self.may_append(self._store.contents) and detail == self.detail
+    may_append = (
+      len(added) > 0
+      and self.may_append(self._store.contents)
+      and detail == self.detail
+    )
     if model is None and may_append:
       part = self._store.append(step, added)
     else:

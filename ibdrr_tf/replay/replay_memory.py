@@ -22,11 +22,11 @@ from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.data.tuning import untuned
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation.ledger import Ledger
+from ibdrr_tf.lock import Lock
 from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codec import decode_codes, decode_images, encode_examples
 from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.replay.manifest import MemoryFolder
-from ibdrr_tf.state import Lock
 
 __all__ = ["ReplayMemory"]
 
