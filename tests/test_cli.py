@@ -143,6 +143,18 @@ def test_evaluate_takes_validation_images_where_there_are_some(root, ibdrr):
   assert list(result["by_class"]) == ["cat"]
 
 
+def test_broken_files_are_named_or_left_out(root, ibdrr):
+  write_images(root / "b", ["ant", "cow"], 5, 9)
+  for name in ("ant/00.png", "cow/01.png"):
+    (root / "b" / name).write_bytes(b"no image")
+  code, _, error = ibdrr("learn", "b", "--state=S")
+  assert code == 2 and "ant/00.png" in error and "cow/01.png" in error
+  assert "--skip_broken" in error
+  code, output, error = ibdrr("learn", "b", "--state=S", "--skip_broken")
+  assert code == 0 and "2 new classes (ant, cow)" in output
+  assert "skipped 2 files" in error + output
+
+
 def test_train_may_be_the_name_of_a_class(root, ibdrr):
   write_images(root / "vehicles", ["train", "bus"], 4, 8)
   code, output, error = ibdrr("learn", "vehicles", "--state=S")

@@ -314,7 +314,7 @@ def test_a_hopeless_byte_budget_is_refused_before_training(
       "--config.memory.total_bytes=9",
       f"--workdir={workdir}",
     )
-    assert_one_sentence(code, output.err, "9 bytes is too small", "least")
+    assert_one_sentence(code, output.err, "9 bytes is too small", "would do")
     assert not (workdir / "checkpoints/step-000").exists()
 
 

@@ -111,11 +111,15 @@ def split_folders(
   """Finds the training and, if there is one, the validation folder.
 
   Returns:
-    (folder/train, folder/val or folder/test or None) if there is a train/ that
-    holds folders, else (folder, None): "train" may be the name of a class.
+    (folder/train, folder/val or folder/test or None) if there is a train/, else
+    (folder, None). A train/ without folders beside those of other classes is a
+    class of that name.
   """
   root = pathlib.Path(folder).expanduser()
-  if not (root / "train").is_dir() or not _class_names(root / "train"):
+  if not (root / "train").is_dir():
+    return root, None
+  others = _class_names(root) - {"train", "val", "test"}
+  if others and not _class_names(root / "train"):
     return root, None
   tests = (root / name for name in ("val", "test"))
   return root / "train", next(filter(pathlib.Path.is_dir, tests), None)

@@ -211,7 +211,7 @@ def test_methods_say_what_their_memory_needs():
   assert raw["ib_drr_star"] == ("none", "star")
   assert raw["icarl"] == raw["finetune"] == ("none",)
   has_budget = {name for name in ALL if METHODS[name].has_budget}
-  assert set(ALL) - has_budget == {"finetune", "gfr", "lwf", "upper_bound"}
+  assert set(ALL) - has_budget == {"finetune", "gfr", "lwf"}
 
 
 def test_options_that_do_not_suit_a_method_are_refused():

@@ -334,7 +334,7 @@ def test_the_least_budget_does_for_appended_chains(make):
   make(refit=refit, step=0).memory.settle()
   assert files_in(folder / "memory") | files_in(folder / "codec") == before
   least = least_of(error)
-  with pytest.raises(UserError, match=f"{least} is the least"):
+  with pytest.raises(UserError, match=f"{least} would do"):
     steps = make(refit=refit, step=0, total_bytes=least - 1)
     steps.memory.add(tasks[1], Onlooker())
   steps = make(refit=refit, step=0, total_bytes=least)
