@@ -347,7 +347,7 @@ class Learner:
     its end when it is repeated. Pictures of the codec's training go as well.
     """
     with self._changing():
-      if self.has_just_forgotten(name):
+      if self._state and self._state.just_forgotten == name:
         self._settle()
         return
       if name not in self.classes:
@@ -381,11 +381,6 @@ class Learner:
         ),
       )
       self._commit(state, None)
-
-  def has_just_forgotten(self, name: str) -> bool:
-    """Whether the last step was to forget this class."""
-    last = self.history[-1] if self.history else {}
-    return last.get("kind") == "forget" and last.get("class") == name
 
   @contextlib.contextmanager
   def _changing(self) -> Iterator[None]:
@@ -477,7 +472,7 @@ class Learner:
     self._networks.keep_only(self.step)
     self._team.on_chief(
       lambda: remove_traces(
-        self.path, pictures=self.history[-1]["kind"] == "forget"
+        self.path, pictures=self._state.just_forgotten is not None
       )
     )
 

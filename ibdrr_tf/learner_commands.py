@@ -243,9 +243,8 @@ def forget(argv: list[str]) -> None:
   rest = command_line.parse_flags(values, argv)
   name, folder = _one(rest, "a class"), _existing_state(values)
   state = read_state(folder)
-  last = state.steps[-1]
-  # The same command brings one to its end that was killed after its commit.
-  if name not in state.classes and last.get("class") != name:
+  # Repeating a command that was killed after its commit finishes it.
+  if name not in (*state.classes, state.just_forgotten):
     raise UserError(
       f"there is no class {name!r}: the state {folder} knows "
       f"{', '.join(state.classes) or 'none'}."

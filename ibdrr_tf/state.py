@@ -56,6 +56,12 @@ class State:
   network: dict[str, int] | None
   steps: tuple[dict[str, Any], ...]
 
+  @property
+  def just_forgotten(self) -> str | None:
+    """The class that the last step forgot; None if it did something else."""
+    last = self.steps[-1] if self.steps else {}
+    return last.get("class") if last.get("kind") == "forget" else None
+
 
 def read_state(folder: pathlib.Path) -> State | None:
   """The committed state of a folder; None if there is none.

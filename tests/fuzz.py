@@ -10,6 +10,7 @@ processor, or make the process grow by a gigabyte. With --atheris, and where it
 is installed, its coverage guides the inputs of archives and states.
 """
 
+import abc
 import argparse
 import collections
 import contextlib
@@ -45,7 +46,7 @@ def sha(data):
   return hashlib.sha256(data).digest()[:8]
 
 
-class Target:
+class Target(abc.ABC):
   """Makes inputs and reads them; see the module."""
 
   def __init__(self, root):
@@ -60,13 +61,13 @@ class Target:
     """What was written, for which graphs are built first."""
     return [self.whole]
 
+  @abc.abstractmethod
   def make(self, generator):
     """An input: bytes, or a pair."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def read(self, data):
     """Reads an input; raises UserError, or ends well."""
-    raise NotImplementedError
 
 
 class Archives(Target):

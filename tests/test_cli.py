@@ -145,8 +145,10 @@ def test_evaluate_takes_validation_images_where_there_are_some(root, ibdrr):
 
 def test_broken_files_are_named_or_left_out(root, ibdrr):
   write_images(root / "b", ["ant", "cow"], 5, 9)
-  for name in ("ant/00.png", "cow/01.png"):
-    (root / "b" / name).write_bytes(b"no image")
+  (root / "b/ant/00.png").write_bytes(b"no image")
+  code, _, error = ibdrr("learn", "b", "--state=S")
+  assert code == 2 and "ant/00.png" in error and "--skip_broken" in error
+  (root / "b/cow/01.png").write_bytes(b"no image")
   code, _, error = ibdrr("learn", "b", "--state=S")
   assert code == 2 and "ant/00.png" in error and "cow/01.png" in error
   assert "--skip_broken" in error

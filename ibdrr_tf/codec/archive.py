@@ -233,7 +233,7 @@ def _read_index(
   names = index["names"]
   if names is not None:
     if not isinstance(names, list):
-      raise ValueError("names are no list")
+      raise ValueError("names must be a list")
     names = tuple(_safe(name) for name in names)
     if len(set(names)) != images:
       raise ValueError("names are missing or double")

@@ -112,8 +112,8 @@ def split_folders(
 
   Returns:
     (folder/train, folder/val or folder/test or None) if there is a train/, else
-    (folder, None). A train/ without folders beside those of other classes is a
-    class of that name.
+    (folder, None). If train/ holds no folders and stands beside other class
+    folders, it is itself a class.
   """
   root = pathlib.Path(folder).expanduser()
   if not (root / "train").is_dir():
@@ -270,14 +270,14 @@ def _open_splits(
   """Opens all files; looks for all that are broken once one of them is."""
   try:
     return _open_whole(splits, image_size, ram_bytes, option)
-  except errors.UserError:
+  except errors.UserError as error:
     paths = sum((files.paths for files in splits), ())
     broken = image_files.find_broken(paths)
     if not broken:
       raise
     if not skip_broken:
-      if len(broken) == 1:
-        raise
+      if len(broken) == 1:  # The error says what is wrong with it.
+        raise image_files.BrokenImages(str(error)) from error
       image_files.refuse_broken(broken, len(paths))
   image_files.say_skipped(broken, "cannot be decoded")
   left = [_without(files, set(broken)) for files in splits]

@@ -35,12 +35,12 @@ class FileMemory(ReplayedMemory):
 
   @property
   def quality(self) -> int | None:
-    """Of the images in force; None before the first, and for pixels."""
+    """Quality of the stored images; None without any, and for raw pixels."""
     return self._store.contents.get("quality")
 
   @property
   def wanted_quality(self) -> int:
-    """Of all images without a byte budget; what is coarse stays so."""
+    """Quality of all images without a byte budget; it never rises."""
     wanted = self.config.memory.quality
     return wanted if self.quality is None else min(self.quality, wanted)
 

@@ -261,5 +261,5 @@ def _checked(images: Any) -> np.ndarray:
       f"images).astype('uint8')."
     )
   if not len(images):
-    raise UserError("there are no images: give at least one.")
+    raise UserError("images is empty: give at least one image.")
   return images

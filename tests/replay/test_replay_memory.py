@@ -129,7 +129,7 @@ def test_class_names_only_grow(codec, tmp_path):
     (noise(2), [0], "2 images and 1 labels"),
     (noise(2)[:, :8], [0, 1], r"\[8, 16, 3\]"),
     (noise(1), ["cat"], "numbers, not names"),
-    (noise(0), [], "no images"),
+    (noise(0), [], "images is empty"),
     (noise(2), np.eye(2, dtype=int), r"int64 \[2, 2\]"),
     (noise(1), [0.5], "float64"),
     (noise(1), [2**40], "2147483647"),
