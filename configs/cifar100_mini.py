@@ -38,7 +38,10 @@ def get_config() -> ml_collections.ConfigDict:
   config.data.classes = 20
   config.scenario.base_classes = 10
   config.scenario.phases = 5
-  config.classifier.width = 16
-  config.classifier.epochs = 20
+  config.precision = "auto"
+  config.classifier.width = 12
+  config.classifier.epochs = 12
+  config.classifier.schedule = "one_cycle"
+  config.classifier.learning_rate = 0.2
   config.classifier.batch_size = 128
   return config
