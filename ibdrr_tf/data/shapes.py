@@ -28,6 +28,10 @@ _TEXTURES = ("striped", "checked", "dotted", "ringed")
 # Shapes vary fastest: even a few successive classes differ in both respects.
 CLASS_NAMES = tuple(f"{t}-{s}" for t in _TEXTURES for s in _SHAPES)
 
+# Standard deviation of the grain that everything has, on 0 .. 1.
+_GRAIN = 0.1
+# The grain is drawn on this grid, so that images of all sizes show the same.
+_GRID = 32
 # Images drawn at once: their planes fit into the cache of a core.
 _BATCH = 64
 
@@ -113,8 +117,11 @@ def _draw(
   bright = (dark + _uniform(rng, (n, 1, 1, 3), 0.3, 0.7)) % 1
   fill = fill[..., None]
   inside = inside[..., None]
-  image = _background(rng, n, x, y, pixel)
-  image += inside * (dark + (bright - dark) * fill - image)
+  image = _background(rng, n, x, y, pixel) + _GRAIN * _photographic(
+    rng, n, size
+  )
+  grain = _GRAIN * _photographic(rng, n, size)
+  image += inside * (dark + (bright - dark) * fill + grain - image)
 
   angle = _uniform(rng, (n, 1, 1), 0, 2 * math.pi)
   slope = _uniform(rng, (n, 1, 1), 0.05, 0.3)
@@ -232,6 +239,40 @@ def _background(
     colour = _uniform(rng, (n, 1, 1, 3), 0.1, 0.9)
     image += _coverage(distance, pixel)[..., None] * (colour - image)
   return image
+
+
+def _photographic(rng: np.random.Generator, n: int, size: int) -> np.ndarray:
+  """Noise with the spectrum of photographs: float32 [n, size, size, 3].
+
+  Amplitudes fall with 1 / frequency, as those of natural images do (Field,
+  1987), so no block of pixels is flat. Mean 0, standard deviation 1; the three
+  channels share most of it, as brightness varies more than colour.
+  """
+  white = rng.standard_normal((n, _GRID, _GRID, 4), np.float32)
+  down = np.fft.fftfreq(_GRID)[:, None]
+  across = np.fft.rfftfreq(_GRID)[None, :]
+  frequency = np.hypot(down, across)
+  frequency[0, 0] = np.inf  # No mean.
+  spectrum = np.fft.rfft2(white, axes=(1, 2)) / frequency[None, ..., None]
+  noise = np.fft.irfft2(spectrum, s=(_GRID, _GRID), axes=(1, 2))
+  noise /= np.std(noise, axis=(1, 2), keepdims=True)
+  mixed = 0.9 * noise[..., :1] + math.sqrt(1 - 0.9**2) * noise[..., 1:]
+  for axis in (1, 2):
+    mixed = _resample(mixed, size, axis)
+  return mixed.astype(np.float32)
+
+
+def _resample(noise: np.ndarray, size: int, axis: int) -> np.ndarray:
+  """Interpolates periodic noise to another number of pixels along an axis."""
+  count = noise.shape[axis]
+  places = (np.arange(size) + 0.5) * (count / size) - 0.5
+  before = np.floor(places).astype(int)
+  shape = [-1 if a == axis else 1 for a in range(noise.ndim)]
+  share = (places - before).reshape(shape)
+  first, second = (
+    np.take(noise, (before + k) % count, axis=axis) for k in (0, 1)
+  )
+  return first + share * (second - first)
 
 
 def _wave(

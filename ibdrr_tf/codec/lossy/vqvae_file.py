@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.codec import model_file
+from ibdrr_tf.codec import model_file, rounding
 from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
-from ibdrr_tf.codec.lossy.vqvae_networks import SCALE_UNIT
 
 __all__ = ["from_bytes", "round_weights", "stored_levels", "to_bytes"]
 
@@ -31,7 +30,6 @@ _VERSION = 2
 # one bit a weight. Codebooks at 127 lose less than 0.001 dB.
 _KERNEL_LEVELS = 63
 _CODEBOOK_LEVELS = 127
-_SMALLEST = float(np.finfo(np.float16).tiny)
 # What a stored configuration may say.
 _RANGES = {
   "codebook_size": range(1, 1 << 15),
@@ -52,36 +50,6 @@ _RANGES = {
 _SHAPE = tuple(_RANGES)[:7]
 
 
-def _quantize(
-  values: np.ndarray, axis: int, kernel_levels: int = _KERNEL_LEVELS
-) -> tuple[np.ndarray, np.ndarray]:
-  """Weights to small integers.
-
-  Args:
-    values: float32, a kernel (4 axes) or a codebook (2 axes).
-    axis: along which each slice has its own scale.
-    kernel_levels: the largest integer of a kernel.
-
-  Returns:
-    int8 of the same shape, and the scales, float16 `[values.shape[axis]]`.
-  """
-  most = kernel_levels if values.ndim == 4 else _CODEBOOK_LEVELS
-  others = tuple(a for a in range(values.ndim) if a != axis)
-  peak = np.abs(values).max(axis=others).astype(np.float64)
-  scales = (peak / most * SCALE_UNIT).astype(np.float16)
-  scales[scales < _SMALLEST] = 0.0
-  step = np.expand_dims(scales.astype(np.float64) / SCALE_UNIT, others)
-  levels = np.divide(values, step, out=np.zeros(values.shape), where=step > 0)
-  return np.clip(np.rint(levels), -most, most).astype(np.int8), scales
-
-
-def _dequantize(
-  levels: np.ndarray, scales: np.ndarray, axis: int
-) -> np.ndarray:
-  """The inverse of `_quantize`, float32, the same on every machine."""
-  return levels.astype(np.float32) * _step(scales, axis, levels.ndim)
-
-
 def stored_levels(
   model: HierarchicalVQVAE,
 ) -> list[tuple[tf.Variable, np.ndarray, np.ndarray]]:
@@ -99,27 +67,22 @@ def stored_levels(
   for variable, axis in model.stored_variables():
     value = variable.numpy()
     if axis is None:
-      result.append((variable, _to_half(value), np.float32(1.0)))
+      result.append((variable, rounding.to_half(value), np.float32(1.0)))
       continue
-    levels, scales = _quantize(value, axis, _levels(model))
-    result.append((variable, levels, _step(scales, axis, value.ndim)))
+    levels, scales = _quantize(value, axis, model)
+    step = rounding.step(scales, axis, value.ndim)
+    result.append((variable, levels, step))
   return result
 
 
-def _levels(model: HierarchicalVQVAE) -> int:
-  return model.get_config().get("kernel_levels", _KERNEL_LEVELS)
-
-
-def _step(scales: np.ndarray, axis: int, rank: int) -> np.ndarray:
-  """Scales, float16, as float32 that broadcast along the other axes."""
-  others = tuple(a for a in range(rank) if a != axis)
-  return np.expand_dims(scales.astype(np.float32) / SCALE_UNIT, others)
-
-
-def _to_half(values: np.ndarray) -> np.ndarray:
-  """Biases to float16; too large ones to the largest, not to infinity."""
-  limit = np.finfo(np.float16).max
-  return np.clip(values, -limit, limit).astype("<f2")
+def _quantize(
+  values: np.ndarray, axis: int, model: HierarchicalVQVAE
+) -> tuple[np.ndarray, np.ndarray]:
+  """A kernel (4 axes) or a codebook (2 axes) as integers and scales."""
+  most = _CODEBOOK_LEVELS
+  if values.ndim == 4:
+    most = model.get_config().get("kernel_levels", _KERNEL_LEVELS)
+  return rounding.quantize(values, axis, most)
 
 
 def round_weights(model: HierarchicalVQVAE) -> None:
@@ -127,10 +90,10 @@ def round_weights(model: HierarchicalVQVAE) -> None:
   for variable, axis in model.stored_variables():
     value = variable.numpy()
     if axis is None:
-      variable.assign(_to_half(value).astype(np.float32))
+      variable.assign(rounding.to_half(value).astype(np.float32))
     else:
-      rounded = _quantize(value, axis, _levels(model))
-      variable.assign(_dequantize(*rounded, axis))
+      rounded = _quantize(value, axis, model)
+      variable.assign(rounding.dequantize(*rounded, axis))
   _settle(model)
 
 
@@ -145,9 +108,9 @@ def to_bytes(model: HierarchicalVQVAE) -> bytes:
   arrays = []
   for variable, axis in model.stored_variables():
     if axis is None:
-      arrays.append(_to_half(variable.numpy()))
+      arrays.append(rounding.to_half(variable.numpy()))
     else:
-      levels, scales = _quantize(variable.numpy(), axis, _levels(model))
+      levels, scales = _quantize(variable.numpy(), axis, model)
       arrays += [levels, scales.astype("<f2")]
   config = model.get_config()
   is_new = not config["top_depth"] or {"blank", "kernel_levels"} & set(config)
@@ -174,7 +137,7 @@ def from_bytes(data: bytes) -> HierarchicalVQVAE:
       scales = body.take([shape[axis]], "<f2")
       if (scales < 0).any():
         raise body.forged("it has negative scales")
-      variable.assign(_dequantize(levels, scales, axis))
+      variable.assign(rounding.dequantize(levels, scales, axis))
   body.check_end()
   _settle(model)
   return model

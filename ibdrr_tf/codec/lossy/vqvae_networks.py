@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["SCALE_UNIT", "Networks", "RoundedConv2D", "apply"]
+from ibdrr_tf.codec.rounding import SCALE_UNIT
 
-# Scales of 1e-7 .. 64 are normal float16 numbers once multiplied by this, and
-# only then is a scale that has been rounded once not rounded again.
-SCALE_UNIT = 1024.0
+__all__ = ["DepthToSpace", "Networks", "RoundedConv2D", "SpaceToDepth", "apply"]
 
 layers = tf.keras.layers
 
@@ -63,21 +61,23 @@ class RoundedConv2D(layers.Conv2D):
     return result + tf.cast(self.bias, inputs.dtype)
 
 
-class _SpaceToDepth(layers.Layer):
+class SpaceToDepth(layers.Layer):
   """Blocks of pixels become channels; free, and so is its gradient."""
 
   def __init__(self, block, **kwargs):
     super().__init__(**kwargs)
     self.block = block
 
-  def call(self, inputs):
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    """`[n, h, w, c]` to `[n, h / block, w / block, block^2 c]`."""
     return tf.nn.space_to_depth(inputs, self.block)
 
 
-class _DepthToSpace(_SpaceToDepth):
+class DepthToSpace(SpaceToDepth):
   """Channels become blocks of pixels: sub-pixel convolution's second half."""
 
-  def call(self, inputs):
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    """The inverse."""
     return tf.nn.depth_to_space(inputs, self.block)
 
 
@@ -133,7 +133,7 @@ class Networks:
         self.conv(channels, 4, 2),
       ]
     else:
-      entry = [_SpaceToDepth(4), self.conv(channels, 3)]
+      entry = [SpaceToDepth(4), self.conv(channels, 3)]
     entry += [layers.ReLU(), self.conv(channels, 3)]
     return tf.keras.Sequential(entry + self.stack(), name="encode_bottom")
 
@@ -154,7 +154,7 @@ class Networks:
     if self.config["layout"] == "paper":
       body.append(self.transposed(embedding))
     else:
-      body += [self.conv(4 * embedding, 1, relu=False), _DepthToSpace(2)]
+      body += [self.conv(4 * embedding, 1, relu=False), DepthToSpace(2)]
     return tf.keras.Sequential(body, name="decode_top")
 
   def lift_top(self):
@@ -163,7 +163,7 @@ class Networks:
     if self.config["layout"] == "paper":
       body = [self.transposed(embedding)]
     else:
-      body = [self.conv(4 * embedding, 1, relu=False), _DepthToSpace(2)]
+      body = [self.conv(4 * embedding, 1, relu=False), DepthToSpace(2)]
     return tf.keras.Sequential(body, name="lift_top")
 
   def decode(self):
@@ -177,7 +177,7 @@ class Networks:
         self.transposed(3),
       ]
     else:
-      body += [self.conv(48, 3, relu=False), _DepthToSpace(4)]
+      body += [self.conv(48, 3, relu=False), DepthToSpace(4)]
     # Pixels stay float32 under mixed precision.
     body.append(layers.Activation("linear", dtype="float32"))
     return tf.keras.Sequential(body, name="decode")
