@@ -44,6 +44,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.data.classes = 0  # how many of that order; 0 is all
   config.data.image_size = 0  # 0 keeps the images' own size
   config.data.ram_bytes = 4 << 30  # larger folders are read as they are needed
+  # Evaluate on this share of each class' training images, held out, instead of
+  # test images: settings are chosen with it.
+  config.data.validation = 0.0
   config.data.skip_broken = False  # leave out files that cannot be decoded
   config.data.shapes_train = 160  # generated images a class
   config.data.shapes_test = 50
@@ -60,6 +63,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.classifier.width = 8
   config.classifier.epochs = 6
   config.classifier.updates = 0  # at least so many a step, by more epochs
+  config.classifier.stored = "float32"  # as the next step finds it; or int8
   config.classifier.schedule = "steps"  # the paper's; or one_cycle
   config.classifier.batch_size = 32
   config.classifier.padding = 4

@@ -157,6 +157,11 @@ class Method:
   has_budget: bool = True
 
   @property
+  def uses_old_network(self) -> bool:
+    """Whether the next step uses this network: to start from, or to learn."""
+    return self.needs_old_network or self.start is not from_scratch
+
+  @property
   def uses_codec(self) -> bool:
     """Whether its memory keeps codes."""
     return getattr(self.memory, "func", self.memory).uses_codec
