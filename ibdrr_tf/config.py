@@ -254,6 +254,7 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
     ),
     "mnemonics": section(
       {
+        "loss": "lucir",  # or released, with the next two
         "temperature": 2.0,
         "beta": 0.25,
         "pixel_rate": 1e-5,  # in the network's units: 64 grey levels
@@ -261,6 +262,38 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "pixel_epochs": 1,
         "base": dict(lucir),
         "increment": dict(lucir),
+      }
+    ),
+    "wa": section(
+      {
+        "temperature": 2.0,
+        "base": _schedule(0.1, 5e-4, (60 / 200, 120 / 200, 170 / 200), 10.0),
+        "increment": _schedule(
+          0.1, 2e-4, (60 / 170, 100 / 170, 140 / 170), 10.0
+        ),
+      }
+    ),
+    "mrdc": section(
+      {
+        "epsilon": 0.5,  # how far the ratio of volumes may be from 1
+        "base": dict(lucir),
+        "increment": dict(lucir),
+      }
+    ),
+    "der_pp": section(
+      {
+        "alpha": 0.3,  # of kept logits
+        "beta": 0.5,  # of labels of drawn images
+      }
+    ),
+    "podnet": section(
+      {
+        "spatial": 5.0,  # times sqrt(classes / new classes), as the next
+        "flat": 1.0,
+        "margin": 0.6,
+        "base": _schedule(0.1, 5e-4, (), 10.0),  # falls along a cosine
+        "increment": _schedule(0.1, 5e-4, (), 10.0),
+        "tuning": {**_schedule(0.005, 5e-4, (), 10.0), "epochs": 20},
       }
     ),
     "gfr": section(

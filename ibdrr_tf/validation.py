@@ -128,6 +128,8 @@ def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
       _at_least(path, value, 1 if isinstance(value, int) else 0)
   if name == "icarl":
     _one_of("icarl.loss", config.loss, ("softmax", "sigmoid"))
+  if name == "mnemonics":
+    _one_of("mnemonics.loss", config.loss, ("lucir", "released"))
 
 
 def _validate_vqvae(config: ml_collections.ConfigDict) -> None:

@@ -46,7 +46,8 @@ def pack(weights: Sequence[np.ndarray]) -> np.ndarray:
     if weight.ndim < 2:
       floats.append(weight.ravel())
       continue
-    rows = weight.reshape(-1, weight.shape[-1])
+    # A head may have no new classes: -1 would not tell a size.
+    rows = weight.reshape(int(np.prod(weight.shape[:-1])), weight.shape[-1])
     scales = np.abs(rows).max(axis=0, initial=0) / np.float32(_LEVELS)
     levels = np.rint(rows / np.where(scales, scales, 1))
     floats.append(scales)

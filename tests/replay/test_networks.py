@@ -74,11 +74,11 @@ def test_forged_files_get_a_sentence_and_little_memory(tmp_path):
 def test_eight_bits_by_hand():
   kernel = np.array([[1.27, 0.0], [-0.636, 0.0]], np.float32)
   vector = np.array([0.1, 7.0, -3.0], np.float32)
-  packed = networks.pack([kernel, vector])
+  packed = networks.pack([kernel, vector, np.zeros([5, 0], np.float32)])
   # Two scales and three numbers of four bytes, and four levels.
   assert packed.dtype == np.uint8 and len(packed) == 4 * (2 + 3) + 4
   assert packed[-4:].view(np.int8).tolist() == [127, 0, -64, 0]
-  again = networks.unpack(packed, [(2, 2), (3,)])
+  again = networks.unpack(packed, [(2, 2), (3,), (5, 0)])
   np.testing.assert_allclose(again[0], [[1.27, 0], [-0.64, 0]], rtol=1e-6)
   np.testing.assert_array_equal(again[1], vector)
   with pytest.raises(ValueError, match="do not hold"):
