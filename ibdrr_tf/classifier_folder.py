@@ -68,7 +68,10 @@ class ClassifierFolder:
   def write(self, step: int, classifier: Classifier) -> None:
     """Keeps the network of a step; those of other steps stay."""
     weights = classifier.up_to("logits").get_weights()
-    self._team.on_chief(lambda: write_network(self._file(step), weights))
+    stored = self._config.classifier.stored
+    self._team.on_chief(
+      lambda: write_network(self._file(step), weights, stored)
+    )
 
   def read(
     self,

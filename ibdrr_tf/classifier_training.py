@@ -16,10 +16,23 @@ from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import Examples, ordered_batches
 from ibdrr_tf.replay.feeds import Feed
 
-__all__ = ["Network", "Recipe", "build", "sgd", "train_classifier"]
+__all__ = [
+  "Network",
+  "Recipe",
+  "build",
+  "sgd",
+  "train_classifier",
+  "train_further",
+]
 
 # What random numbers are for; folded into the seed so that they never meet.
+# Other modules have 2 to 7.
 _SHUFFLE, _WEIGHTS = range(2)
+_FURTHER = 8
+
+
+# Adds to batches what else an objective needs; see `Recipe.extra_inputs`.
+ExtraInputs = Callable[[tf.data.Dataset, tf.data.Dataset], tf.data.Dataset]
 
 
 def sgd(
@@ -89,9 +102,7 @@ class Recipe:
     ]
     | None
   ) = None
-  extra_inputs: (
-    Callable[[tf.data.Dataset, tf.data.Dataset], tf.data.Dataset] | None
-  ) = None
+  extra_inputs: ExtraInputs | None = None
 
 
 class Network:
@@ -116,11 +127,16 @@ class Network:
     batches = ordered_batches(examples, self._batch_size)
     return self._embed.predict(batches, verbose=0)
 
+  def logits(self, examples: Examples) -> np.ndarray:
+    """Outputs before the softmax, without augmentation: [n, classes]."""
+    if not len(examples):
+      return np.zeros([0, self.classes], np.float32)
+    batches = ordered_batches(examples, self._batch_size)
+    return self.classifier.predict(batches, verbose=0)
+
   def probabilities(self, examples: Examples) -> np.ndarray:
     """Softmax outputs for each example: float32 [n, classes]."""
-    batches = ordered_batches(examples, self._batch_size)
-    logits = self.classifier.predict(batches, verbose=0)
-    return tf.nn.softmax(logits).numpy()
+    return tf.nn.softmax(self.logits(examples)).numpy()
 
 
 def build(
@@ -178,8 +194,8 @@ def train_classifier(
     The trained network, and the seconds that training took.
   """
   recipe = recipe or Recipe()
-  batch_size = config.classifier.batch_size
-  steps = examples.steps(batch_size, strategy.num_replicas_in_sync)
+  replicas = strategy.num_replicas_in_sync
+  steps = examples.steps(config.classifier.batch_size, replicas)
   schedule = ml_collections.ConfigDict(recipe.schedule or config.classifier)
   # Few images make short epochs: as many more as the updates ask for.
   schedule.epochs = max(schedule.epochs, -(-config.classifier.updates // steps))
@@ -189,19 +205,7 @@ def train_classifier(
   classifier = build(
     config, strategy, classes=classes, image_shape=image_shape, recipe=recipe
   )
-  factor = distribution.learning_rate_factor(config, strategy)
-  options = {}
-  if isinstance(examples, Feed):
-    options["prepare"] = examples.preparation(config.classifier.padding)
-  with strategy.scope():
-    classifier.compile(
-      recipe.optimizer(config, schedule, steps, factor),
-      tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      # Not by its name: Keras would make its variables within the first
-      # step, and so build the graph of that step twice.
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
-      **options,
-    )
+  _compile(classifier, examples, config, schedule, recipe.optimizer)
   if recipe.start:
     recipe.start(classifier)
   if recipe.objective:
@@ -209,35 +213,129 @@ def train_classifier(
     if objective:
       with strategy.scope():
         classifier.set_objective(*objective)
-  seed = stream.fold_in(config.seed, step, _SHUFFLE)
+  seconds = _fit(
+    classifier,
+    examples,
+    config,
+    epochs=schedule.epochs,
+    extra_inputs=recipe.extra_inputs,
+    seed=stream.fold_in(config.seed, step, _SHUFFLE),
+    checkpoints=folder / "checkpoints" / f"step-{step:03d}" / "classifier",
+    tensorboard=folder / "tensorboard" / f"step-{step:03d}",
+    title=title,
+  )
+  return Network(classifier, config.eval_batch_size), seconds
+
+
+def train_further(
+  network: Network,
+  examples: Examples,
+  *,
+  config: ml_collections.ConfigDict,
+  schedule: ml_collections.ConfigDict,
+  folder: pathlib.Path,
+  optimizer: Callable[..., tf.keras.optimizers.Optimizer] = sgd,
+  extra_inputs: ExtraInputs | None = None,
+  step: int,
+  title: str,
+) -> float:
+  """Trains a network that a step has trained on other examples as well.
+
+  It keeps its objective. Interrupted, it goes on after its last epoch, once the
+  training before it has been restored.
+
+  Args:
+    network: of `train_classifier`, changed in place.
+    examples: what to train on.
+    config: see `train_classifier`, as are `folder`, `step` and `title`.
+    schedule: epochs and rates, fields as in `config.classifier`.
+    folder: of the state.
+    optimizer: see `sgd`.
+    extra_inputs: see `Recipe`.
+    step: number of the step.
+    title: for the progress bar.
+
+  Returns:
+    The seconds that it took.
+  """
+  _compile(network.classifier, examples, config, schedule, optimizer)
+  return _fit(
+    network.classifier,
+    examples,
+    config,
+    epochs=schedule.epochs,
+    extra_inputs=extra_inputs,
+    seed=stream.fold_in(config.seed, step, _FURTHER),
+    checkpoints=folder / "checkpoints" / f"step-{step:03d}" / "further",
+    tensorboard=folder / "tensorboard" / f"step-{step:03d}" / "further",
+    title=title,
+  )
+
+
+def _steps(
+  classifier: classifiers.Classifier,
+  examples: Examples | Feed,
+  config: ml_collections.ConfigDict,
+) -> int:
+  """Updates of an epoch."""
+  replicas = classifier.distribute_strategy.num_replicas_in_sync
+  return examples.steps(config.classifier.batch_size, replicas)
+
+
+def _compile(
+  classifier: classifiers.Classifier,
+  examples: Examples | Feed,
+  config: ml_collections.ConfigDict,
+  schedule: ml_collections.ConfigDict,
+  optimizer: Callable[..., tf.keras.optimizers.Optimizer],
+) -> None:
+  strategy = classifier.distribute_strategy
+  factor = distribution.learning_rate_factor(config, strategy)
+  options = {}
+  if isinstance(examples, Feed):
+    options["prepare"] = examples.preparation(config.classifier.padding)
+  steps = _steps(classifier, examples, config)
+  with strategy.scope():
+    classifier.compile(
+      optimizer(config, schedule, steps, factor),
+      tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      # Not by its name: Keras would make its variables within the first
+      # step, and so build the graph of that step twice.
+      metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
+      **options,
+    )
+
+
+def _fit(
+  classifier: classifiers.Classifier,
+  examples: Examples | Feed,
+  config: ml_collections.ConfigDict,
+  *,
+  extra_inputs: ExtraInputs | None,
+  seed: tf.Tensor,
+  **job: Any,
+) -> float:
+  """Fits a compiled classifier; `job` are other fields of `training.Fit`."""
+  steps = _steps(classifier, examples, config)
 
   def batches(epochs: range, share: stream.Share) -> tf.data.Dataset:
     pairs = examples.training_batches(
-      batch_size=batch_size,
+      batch_size=config.classifier.batch_size,
       epochs=epochs,
       seed=seed,
       padding=config.classifier.padding,
       share=share,
     )
-    if not recipe.extra_inputs:
+    if not extra_inputs:
       return pairs
     passed = range(epochs.start * steps, epochs.stop * steps)
-    return recipe.extra_inputs(pairs, share.numbers(passed))
+    return extra_inputs(pairs, share.numbers(passed))
 
   try:
-    seconds = training.fit(
-      classifier,
-      training.Fit(
-        epochs=schedule.epochs,
-        steps_per_epoch=steps,
-        batches=batches,
-        checkpoints=folder / "checkpoints" / f"step-{step:03d}" / "classifier",
-        tensorboard=folder / "tensorboard" / f"step-{step:03d}",
-        title=title,
-      ),
+    return training.fit(
+      classifier, training.Fit(steps_per_epoch=steps, batches=batches, **job)
     )
   except tf.errors.OpError as error:
     if isinstance(examples, Feed) and examples.failure:
       raise examples.failure from error
     raise
-  return Network(classifier, config.eval_batch_size), seconds

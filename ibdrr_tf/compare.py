@@ -9,12 +9,16 @@ and those that were interrupted go on. Example:
 WORKDIR then holds comparison.md, comparison.json, phase_accuracy.png and
 accuracy_against_bytes.png. With `--seeds=0,1,2` each method runs with each of
 them, in WORKDIR/<method>-seed-<seed>, and its row has means and standard
-deviations. Runs that are finished already, with whatever settings, join by
-their folder or their results.json:
+deviations; `--class_orders=1993,1,2` crosses them with class orders, in
+WORKDIR/<method>-order-<order>-seed-<seed>. Each row is compared with
+`--reference=drr`, run by run of the same seed and order. Runs that are finished
+already join by their folder or their results.json:
 
     python -m ibdrr_tf.compare --runs=runs/drr,runs/drr_deep --workdir=DIR
 
-Of these too, `drr-seed-1`, if its seed is 1, is counted to `drr`.
+Of these too, `drr-seed-1`, if its seed is 1, is counted to `drr`. Runs of
+different data, classes or phases are refused; `--mixed` takes them all the
+same, and the table says so.
 """
 
 import os
@@ -23,6 +27,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import functools
+import itertools
 import json
 import pathlib
 import shlex
@@ -35,6 +40,7 @@ from ibdrr_tf import command_line, distribution, experiment, files
 from ibdrr_tf.codec_training import check_codec
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import comparison, figures
+from ibdrr_tf.evaluation.predictions import read_predictions
 from ibdrr_tf.methods import METHODS, check_method
 from ibdrr_tf.validation import validate
 
@@ -50,11 +56,21 @@ def main(argv: list[str]) -> None:
     "methods": f"separated by commas, of {', '.join(sorted(METHODS))}",
     "runs": "separated by commas, finished runs to compare with, as they are: "
     "folders, or their results.json under any name",
-    "seeds": "separated by commas, each of which every method runs with",
+    "seeds": "comma-separated seeds; each method runs once per seed",
+    "class_orders": "comma-separated class orders (seeds, or natural); each "
+    "method runs once per order and seed",
+    "reference": f"row that all others are compared with; default "
+    f"{comparison.REFERENCE}",
     "workdir": "folder with a run for each method",
   }
   for name, help_text in text.items():
     flags.DEFINE_string(name, None, help_text, flag_values=values)
+  flags.DEFINE_boolean(
+    "mixed",
+    False,
+    "compare runs of different data, classes or phases all the same",
+    flag_values=values,
+  )
   if command_line.print_help(__doc__, values, argv):
     return
   config, rest = command_line.parse_config(values, argv)
@@ -72,9 +88,18 @@ def main(argv: list[str]) -> None:
   for planned in configs.values():
     validate(planned)
     check_method(planned)
-  comparison.over_seeds({**runs, **configs})
+  planned_groups = comparison.over_seeds({**runs, **configs})
+  if not values.mixed:
+    comparison.check_orders(planned_groups)
+  reference = values.reference or comparison.REFERENCE
+  if values.reference and reference not in planned_groups:
+    raise UserError(
+      f"--reference={reference} is not among the rows: choose from "
+      f"{', '.join(planned_groups)}."
+    )
+  grouped = functools.partial(_grouped, mixed=values.mixed)
   if runs:
-    comparison.check_alike(runs)
+    grouped(runs)
   for name, planned in configs.items():
     if METHODS[planned.method].uses_codec:
       check_codec(planned, pathlib.Path(values.workdir) / name)
@@ -84,25 +109,27 @@ def main(argv: list[str]) -> None:
   team.on_chief(lambda: files.check_writable(folder / "comparison.md"))
   command = shlex.join(["python", "-m", "ibdrr_tf.compare", *argv[1:]])
   for name, planned in configs.items():
-    runs[name] = experiment.run_experiment(
+    results = experiment.run_experiment(
       planned,
       str(folder / name),
       strategy=strategy,
       resume=True,
       command=command,
     )
+    runs[name] = {**results, "predictions": read_predictions(folder / name)}
     team.say("")
-    team.on_chief(functools.partial(_write, folder, _grouped(runs)))
+    team.on_chief(functools.partial(_write, folder, grouped(runs), reference))
     # The graphs of one method are of no use to the next.
     tf.keras.backend.clear_session()
-  groups = _grouped(runs)
+  groups = grouped(runs)
   if not configs:
-    team.on_chief(functools.partial(_write, folder, groups))
-  team.say(comparison.markdown(groups))
+    team.on_chief(functools.partial(_write, folder, groups, reference))
+  team.say(comparison.markdown(groups, reference))
 
 
-def _grouped(runs: dict[str, dict]) -> dict[str, list[dict]]:
-  comparison.check_alike(runs)
+def _grouped(runs: dict[str, dict], *, mixed: bool) -> dict[str, list[dict]]:
+  if not mixed:
+    comparison.check_alike(runs)
   return comparison.over_seeds(runs)
 
 
@@ -137,16 +164,29 @@ def _configs(
     raise UserError(
       "--seeds is for --methods to be run: name some, or drop it."
     )
+  orders = _parted(values.class_orders)
+  for order in orders:
+    if order != "natural" and not order.isdecimal():
+      raise UserError(
+        f"--class_orders names {order!r}: give seeds of class orders: 1993,1,2."
+      )
+  if orders and not methods:
+    raise UserError(
+      "--class_orders is for --methods to be run: name some, or drop it."
+    )
   configs = {}
-  for method in methods:
-    for seed in seeds or [""]:
-      name = f"{method}-seed-{int(seed)}" if seed else method
-      _refuse_twice(name, [*runs, *configs])
-      planned = ml_collections.ConfigDict(config)
-      planned.method = method
-      if seed:
-        planned.seed = int(seed)
-      configs[name] = planned
+  choices = itertools.product(methods, orders or [""], seeds or [""])
+  for method, order, seed in choices:
+    name = f"{method}-order-{order}" if order else method
+    name += f"-seed-{int(seed)}" if seed else ""
+    _refuse_twice(name, [*runs, *configs])
+    planned = ml_collections.ConfigDict(config)
+    planned.method = method
+    if order:
+      planned.data.class_order = order
+    if seed:
+      planned.seed = int(seed)
+    configs[name] = planned
   return configs
 
 
@@ -167,19 +207,24 @@ def _read_run(path: pathlib.Path) -> tuple[str, dict]:
       f"--runs: {file} is missing or holds no results: give folders of runs, "
       f"or files like their results.json."
     ) from error
+  if is_folder:
+    run["predictions"] = read_predictions(path)
   return name, run
 
 
-def _write(folder: pathlib.Path, groups: dict[str, list[dict]]) -> None:
+def _write(
+  folder: pathlib.Path, groups: dict[str, list[dict]], reference: str
+) -> None:
   """Writes the comparison of the runs that are finished."""
-  rows = comparison.rows(groups)
+  rows = comparison.rows(groups, reference)
   figures_by_name = {
     "phase_accuracy": figures.phase_accuracy_figure(groups),
     "accuracy_against_bytes": figures.accuracy_against_bytes_figure(rows),
   }
   for name, figure in figures_by_name.items():
     files.write_bytes(folder / f"{name}.png", figures.to_png(figure))
-  files.write_text(folder / "comparison.md", comparison.markdown(groups))
+  text = comparison.markdown(groups, reference)
+  files.write_text(folder / "comparison.md", text)
   files.write_json(folder / "comparison.json", rows)
 
 

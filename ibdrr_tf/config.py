@@ -44,6 +44,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.data.classes = 0  # how many of that order; 0 is all
   config.data.image_size = 0  # 0 keeps the images' own size
   config.data.ram_bytes = 4 << 30  # larger folders are read as they are needed
+  # Evaluate on this share of each class' training images, held out, instead of
+  # test images: settings are chosen with it.
+  config.data.validation = 0.0
   config.data.skip_broken = False  # leave out files that cannot be decoded
   config.data.shapes_train = 160  # generated images a class
   config.data.shapes_test = 50
@@ -60,6 +63,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.classifier.width = 8
   config.classifier.epochs = 6
   config.classifier.updates = 0  # at least so many a step, by more epochs
+  config.classifier.stored = "float32"  # as the next step finds it; or int8
   config.classifier.schedule = "steps"  # the paper's; or one_cycle
   config.classifier.batch_size = 32
   config.classifier.padding = 4
@@ -250,6 +254,7 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
     ),
     "mnemonics": section(
       {
+        "loss": "lucir",  # or released, with the next two
         "temperature": 2.0,
         "beta": 0.25,
         "pixel_rate": 1e-5,  # in the network's units: 64 grey levels
@@ -257,6 +262,38 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "pixel_epochs": 1,
         "base": dict(lucir),
         "increment": dict(lucir),
+      }
+    ),
+    "wa": section(
+      {
+        "temperature": 2.0,
+        "base": _schedule(0.1, 5e-4, (60 / 200, 120 / 200, 170 / 200), 10.0),
+        "increment": _schedule(
+          0.1, 2e-4, (60 / 170, 100 / 170, 140 / 170), 10.0
+        ),
+      }
+    ),
+    "mrdc": section(
+      {
+        "epsilon": 0.5,  # how far the ratio of volumes may be from 1
+        "base": dict(lucir),
+        "increment": dict(lucir),
+      }
+    ),
+    "der_pp": section(
+      {
+        "alpha": 0.3,  # of kept logits
+        "beta": 0.5,  # of labels of drawn images
+      }
+    ),
+    "podnet": section(
+      {
+        "spatial": 5.0,  # times sqrt(classes / new classes), as the next
+        "flat": 1.0,
+        "margin": 0.6,
+        "base": _schedule(0.1, 5e-4, (), 10.0),  # falls along a cosine
+        "increment": _schedule(0.1, 5e-4, (), 10.0),
+        "tuning": {**_schedule(0.005, 5e-4, (), 10.0), "epochs": 20},
       }
     ),
     "gfr": section(

@@ -15,13 +15,14 @@ from ibdrr_tf import files
 from ibdrr_tf.classifiers.classifier import plain
 from ibdrr_tf.codec_training import check_codec, export_codec
 from ibdrr_tf.data.examples import select
-from ibdrr_tf.data.load import fingerprint, load_data
+from ibdrr_tf.data.load import describe, fingerprint, load_data
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.source import Source
 from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures, metrics, report
 from ibdrr_tf.evaluation import results as records
+from ibdrr_tf.evaluation.predictions import Predictions, read_predictions
 from ibdrr_tf.learner import Learner
 from ibdrr_tf.methods import check_method
 from ibdrr_tf.workdir import open_workdir
@@ -58,6 +59,7 @@ def run_experiment(
   )
   learner = Learner(claimed.path, config=config, strategy=strategy)
   phases = list(claimed.results["phases"]) if claimed.results else []
+  predictions = _predictions(claimed.path, source, scenario)
   results = claimed.results
   team.say(f"{config.method} on {config.dataset}, in {claimed.path}")
   team.say(report.phase_header())
@@ -68,14 +70,18 @@ def run_experiment(
     return results
   with learner.lock():
     for phase in scenario.phases[len(phases) :]:
-      record, confusion = _run_phase(learner, source, scenario, phase)
+      record, predicted = _run_phase(learner, source, scenario, phase)
+      predictions = predictions.up_to(phase).add(
+        scenario.classes_seen(phase), predicted
+      )
       phases.append(record)
       # Its weights are read by all workers, though one writes them down.
       network = plain(learner.network.classifier)
-      results = records.summarize(phases, _identity(config, network, command))
+      identity = _identity(config, source, scenario, network, command)
+      results = records.summarize(phases, identity)
       team.on_chief(
         functools.partial(
-          _write_phase, learner, scenario, phase, results, confusion
+          _write_phase, learner, scenario, phase, results, predictions
         )
       )
       team.say(report.phase_row(record))
@@ -86,7 +92,12 @@ def run_experiment(
 def _run_phase(
   learner: Learner, source: Source, scenario: Scenario, phase: int
 ) -> tuple[dict[str, Any], np.ndarray]:
-  """Learns the classes of a phase, unless that is done, and evaluates."""
+  """Learns the classes of a phase, unless that is done, and evaluates.
+
+  Returns:
+    The record of the phase, and the predicted labels of the test images of all
+    classes seen, int64 [n].
+  """
   if learner.step < phase:
     labels = scenario.new_labels(phase)
     new = select(source.train, scenario, labels)
@@ -97,13 +108,11 @@ def _run_phase(
   order = scenario.order[: len(seen)]
   _check_classes(learner, [source.class_names[k] for k in order])
   test = select(source.test, scenario, seen)
-  confusion = metrics.confusion_matrix(
-    test.labels, learner.scores(test).argmax(axis=1), len(seen)
-  )
+  predicted = learner.scores(test).argmax(axis=1)
   record = records.phase_record(
     phase=phase,
     boundaries=scenario.boundaries[: phase + 1],
-    confusion=confusion,
+    confusion=metrics.confusion_matrix(test.labels, predicted, len(seen)),
     train_seconds=learner.history[phase]["seconds"],
     memory=learner.ledger().to_json(),
     other_accuracies={
@@ -111,7 +120,16 @@ def _run_phase(
       for name, scores in learner.other_scores(test).items()
     },
   )
-  return record, confusion
+  return record, predicted
+
+
+def _predictions(
+  folder: pathlib.Path, source: Source, scenario: Scenario
+) -> Predictions:
+  """Those of the finished phases."""
+  test = select(source.test, scenario, scenario.seen_labels(-1))
+  kept = read_predictions(folder)
+  return Predictions.none(test.labels) if kept is None else kept
 
 
 def _check_classes(learner: Learner, names: list[str]) -> None:
@@ -128,7 +146,7 @@ def _write_phase(
   scenario: Scenario,
   phase: int,
   results: dict[str, Any],
-  confusion: np.ndarray,
+  predictions: Predictions,
 ) -> None:
   """Writes all that can be seen after a phase; results.json comes last.
 
@@ -139,6 +157,11 @@ def _write_phase(
   boundaries = scenario.boundaries[: phase + 1]
   if (path / "codec").is_dir() and phase == scenario.phases[-1]:
     export_codec(path / "codec")
+  predictions.write(path)
+  seen = predictions.labels < boundaries[-1]
+  confusion = metrics.confusion_matrix(
+    predictions.labels[seen], predictions.predicted[-1][seen], boundaries[-1]
+  )
   _write_summaries(path / "tensorboard", results, confusion, boundaries)
   curve = figures.phase_accuracy_figure({results["method"]: [results]})
   files.write_bytes(path / "phase_accuracy.png", figures.to_png(curve))
@@ -170,7 +193,11 @@ def _write_summaries(
 
 
 def _identity(
-  config: ml_collections.ConfigDict, network: tf.keras.Model, command: str
+  config: ml_collections.ConfigDict,
+  source: Source,
+  scenario: Scenario,
+  network: tf.keras.Model,
+  command: str,
 ) -> dict[str, Any]:
   """What a run is, apart from what it gave."""
   backbone = config.classifier
@@ -183,6 +210,7 @@ def _identity(
         int(np.prod(weight.shape)) for weight in network.trainable_weights
       ),
     },
+    "data": describe(config, source, scenario),
     "seed": config.seed,
     "command": command,
     "versions": {

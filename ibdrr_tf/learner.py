@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from ibdrr_tf.classifier_folder import ClassifierFolder
 from ibdrr_tf.classifier_training import Network
+from ibdrr_tf.classifiers.classifier import Classifier
 from ibdrr_tf.classifiers.shrink import without_class
 from ibdrr_tf.codec_training import check_codec, prepare_codec
 from ibdrr_tf.data.arriving import (
@@ -38,6 +39,7 @@ from ibdrr_tf.evaluation.ledger import Ledger
 from ibdrr_tf.lock import Lock
 from ibdrr_tf.methods import Step, check_method, learn_step
 from ibdrr_tf.replay.memory import Memory, Setting
+from ibdrr_tf.replay.networks import eight_bit_size
 from ibdrr_tf.state import (
   State,
   claim_traces,
@@ -173,7 +175,9 @@ class Learner:
     """The bytes that are kept."""
     self._require_state()
     self._prepare(None)
-    return self._ledger(self.step)
+    uses_network = self._method.uses_old_network and self._state.network
+    network = self.network.classifier if uses_network else None
+    return self._ledger(self.step, network)
 
   def learn(self, data: Any, validation: Any = None) -> dict[str, Any]:
     """Learns new images: of new classes, of known ones, or of both.
@@ -355,7 +359,7 @@ class Learner:
         raise UserError(f"there is no class {name!r}: the state knows {known}.")
       label, step, old = self.classes.index(name), self.step + 1, self._state
       self.memory.forget(step, label)
-      network = None
+      network = smaller = None
       if len(old.classes) > 1:
         network = {
           "classes": old.network["classes"] - 1,
@@ -376,7 +380,7 @@ class Learner:
             "step": step,
             "kind": "forget",
             "class": name,
-            "ledger": self._ledger(step).to_json(),
+            "ledger": self._ledger(step, smaller).to_json(),
           },
         ),
       )
@@ -415,7 +419,12 @@ class Learner:
       self._memory.add(task, network)
     else:
       self._memory.folder.write(task.step, self._memory.folder.parts)
+    built = {"classes": task.classes, "old_classes": task.old_classes}
     self._networks.write(task.step, network.classifier)
+    if self.config.classifier.stored != "float32":
+      # What is evaluated is the network that the next step will find.
+      shape = tuple(task.new.image_shape)
+      network = self._networks.read(task.step, built, shape)
     record = {
       "step": task.step,
       "kind": "learn",
@@ -425,7 +434,7 @@ class Learner:
       "held_out": len(task.held_out) if task.held_out is not None else 0,
       "seconds": round(seconds, 2),
       "dropped": self._memory.dropped,
-      "ledger": self._ledger(task.step).to_json(),
+      "ledger": self._ledger(task.step, network.classifier).to_json(),
       **codec_quality(task, self._codec, self._memory, before),
     }
     accuracy = accuracy_on_held_out(self._method, network, self._memory, task)
@@ -436,18 +445,27 @@ class Learner:
       classes,
       tuple(task.new.image_shape),
       to_stored(self.config),
-      {"classes": task.classes, "old_classes": task.old_classes},
+      built,
       (*self.history, record),
     )
     self._commit(state, network)
     return record
 
-  def _ledger(self, step: int) -> Ledger:
-    """The bytes that are kept after a step, committed or about to be."""
+  def _ledger(self, step: int, classifier: Classifier | None) -> Ledger:
+    """The bytes that are kept after a step, committed or about to be.
+
+    Args:
+      step: its number.
+      classifier: of that step; None if there is none.
+    """
     stored = dict(self._memory.stored_bytes())
     if self._method.needs_old_network:
-      networks = stored.get("other_models", 0) + self._networks.size(step)
-      stored["other_models"] = networks
+      size = self._networks.size(step)
+      stored["old_network"] = size
+      stored["other_models"] = stored.get("other_models", 0) + size
+    if self._method.uses_old_network and classifier is not None:
+      weights = classifier.up_to("logits").get_weights()
+      stored["old_network_8bit"] = eight_bit_size(weights)
     return Ledger(**stored)
 
   def _exceeds_budget(self) -> bool:

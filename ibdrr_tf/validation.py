@@ -7,7 +7,7 @@ from ibdrr_tf.classifiers.classifier import PRECISIONS
 from ibdrr_tf.classifiers.optimizer import SCHEDULES
 from ibdrr_tf.config import baselines, get_config
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.replay import code_memory, feeds, selection, sheets
+from ibdrr_tf.replay import code_memory, feeds, networks, selection, sheets
 
 __all__ = ["validate"]
 
@@ -34,6 +34,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
   data = config.data
   for name in ("classes", "image_size", "ram_bytes"):
     _at_least(f"data.{name}", data[name], 0)
+  if not 0 <= data.validation < 1:
+    raise UserError(
+      f"config.data.validation={data.validation} is no share of the training "
+      f"images: give 0 to less than 1."
+    )
   for name in ("shapes_train", "shapes_test"):
     _at_least(f"data.{name}", data[name], 1)
   _at_least("scenario.base_classes", config.scenario.base_classes, 0)
@@ -78,6 +83,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
     _at_least(f"classifier.{name}", classifier[name], 0)
   _at_least("classifier.updates", classifier.updates, 0)
   _one_of("classifier.schedule", classifier.schedule, SCHEDULES)
+  _one_of("classifier.stored", classifier.stored, networks.STORED)
   _momentum("classifier.momentum", classifier.momentum)
   _positive("classifier.learning_rate", classifier.learning_rate)
   _positive("classifier.decay_factor", classifier.decay_factor)
@@ -122,6 +128,8 @@ def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
       _at_least(path, value, 1 if isinstance(value, int) else 0)
   if name == "icarl":
     _one_of("icarl.loss", config.loss, ("softmax", "sigmoid"))
+  if name == "mnemonics":
+    _one_of("mnemonics.loss", config.loss, ("lucir", "released"))
 
 
 def _validate_vqvae(config: ml_collections.ConfigDict) -> None:

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from ibdrr_tf import command_line, compare
+from ibdrr_tf.evaluation.paired import mcnemar
+from ibdrr_tf.evaluation.predictions import read_predictions
 
 TINY = [
   "--phases=1",
@@ -63,6 +65,18 @@ def run(monkeypatch, capsys, *arguments):
     (["--methods=lwf", "--seeds=1", "--seed=1", "--workdir=w"], ["--seed "]),
     (["--methods=lwf", f"--seeds={2**70}", "--workdir=w"], ["config.seed"]),
     (["more", "--methods=finetune", "--workdir=w"], ["'more'"]),
+    (
+      ["--methods=lwf", "--class_orders=1,x", "--workdir=w"],
+      ["--class_orders", "'x'"],
+    ),
+    (
+      ["--methods=lwf", "--reference=drr", "--workdir=w"],
+      ["--reference=drr", "lwf"],
+    ),
+    (
+      ["--methods=lwf", "--config.data.validation=1.0", "--workdir=w"],
+      ["config.data.validation=1.0"],
+    ),
   ],
 )
 def test_mistakes_get_one_sentence_before_anything_runs(
@@ -79,7 +93,7 @@ def test_mistakes_get_one_sentence_before_anything_runs(
 
 def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
   workdir = tmp_path / "w"
-  arguments = [*TINY, f"--workdir={workdir}"]
+  arguments = [*TINY, f"--workdir={workdir}", "--reference=finetune"]
   code, output = run(monkeypatch, capsys, *arguments, "--methods=finetune")
   assert code == 0, output.err
   first = workdir / "finetune" / "results.json"
@@ -93,6 +107,15 @@ def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
     results = json.loads((workdir / row["method"] / "results.json").read_text())
     assert row["average_accuracy"] == results["average_accuracy"]
     assert row["total_bytes"] == results["phases"][-1]["memory"]["total"]
+    assert row["next_phase_bytes"] > row["images_bytes"]  # Both start from it.
+  # Image by image, as the files beside the results have it.
+  kept = [
+    read_predictions(workdir / name).right(1) for name in ("lwf", "finetune")
+  ]
+  p_value = mcnemar(*kept)
+  assert rows[0]["paired"]["p_values"] == [p_value]
+  assert rows[0]["paired"]["indistinguishable"] == (p_value > 0.05)
+  assert 100 * kept[0].mean() == pytest.approx(rows[0]["last_accuracy"])
   text = (workdir / "comparison.md").read_text()
   assert text.strip() in output.out
   for name in ("phase_accuracy", "accuracy_against_bytes"):
@@ -102,10 +125,20 @@ def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
   (workdir / "finetune").rename(tmp_path / "old")
   (workdir / "lwf" / "results.json").rename(tmp_path / "other.json")
   both = f"--runs={tmp_path / 'old'},{tmp_path / 'other.json'}"
-  code, output = run(monkeypatch, capsys, both, f"--workdir={tmp_path / 'v'}")
+  code, output = run(
+    monkeypatch,
+    capsys,
+    both,
+    "--reference=old",
+    f"--workdir={tmp_path / 'v'}",
+  )
   assert code == 0, output.err
   again = json.loads((tmp_path / "v" / "comparison.json").read_text())
   assert [row.pop("name") for row in again] == ["old", "other"]
+  # Of a file alone, no predictions are known.
+  assert again[1]["paired"]["p_values"] == []
+  for row in (*again, *rows):
+    del row["paired"], row["difference"]
   assert [{**row, "name": row["method"]} for row in again] == rows[::-1]
   code, output = run(
     monkeypatch, capsys, both, "--methods=other", f"--workdir={tmp_path / 'v'}"
@@ -129,8 +162,15 @@ def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
     f"--runs={tmp_path / 'other.json'},{tmp_path / 'shorter.json'}",
     *("--methods=finetune", f"--workdir={tmp_path / 'u'}"),
   )
-  assert code == 2 and "only finished runs with the same" in output.err
+  assert code == 2 and "only finished runs of the same data" in output.err
   assert not (tmp_path / "u").exists()
+  code, output = run(
+    monkeypatch,
+    capsys,
+    f"--runs={tmp_path / 'other.json'},{tmp_path / 'shorter.json'}",
+    *("--mixed", f"--workdir={tmp_path / 'u'}"),
+  )
+  assert code == 0 and "**These runs differ" in output.out
 
 
 def test_seeds_run_one_by_one_and_make_one_row(monkeypatch, capsys, tmp_path):
@@ -141,12 +181,17 @@ def test_seeds_run_one_by_one_and_make_one_row(monkeypatch, capsys, tmp_path):
     *TINY,
     "--methods=finetune",
     "--seeds=1,4",
+    "--class_orders=natural",
+    "--config.data.validation=0.25",
     f"--workdir={workdir}",
   )
   assert code == 0, output.err
   each = [
-    json.loads((workdir / f"finetune-seed-{n}" / "results.json").read_text())
-    for n in (1, 4)
+    json.loads((workdir / name / "results.json").read_text())
+    for name in (
+      "finetune-order-natural-seed-1",
+      "finetune-order-natural-seed-4",
+    )
   ]
   assert [results["seed"] for results in each] == [1, 4]
   (row,) = json.loads((workdir / "comparison.json").read_text())
@@ -154,3 +199,8 @@ def test_seeds_run_one_by_one_and_make_one_row(monkeypatch, capsys, tmp_path):
   lasts = [results["last_accuracy"] for results in each]
   assert row["last_accuracy"] == pytest.approx(sum(lasts) / 2)
   assert "| finetune | 1, 4 |" in output.out
+  # A quarter of twelve images of each of four classes.
+  assert each[0]["data"]["evaluated_images"] == 12
+  assert each[0]["data"]["training_images"] == 36
+  report = workdir / "finetune-order-natural-seed-1" / "report.md"
+  assert "evaluated on | validation images" in report.read_text()

@@ -78,6 +78,9 @@ class Onlooker:
     images = pixels(examples)
     return images.reshape(len(images), -1).astype(np.float32) / 255
 
+  def logits(self, examples):
+    return self.features(examples)[:, : int(examples.labels.max(initial=0)) + 1]
+
 
 def make_models(count: int, **options) -> tuple:
   """A VQ-VAE, and Bit-Swap models that have learned nothing, but code."""

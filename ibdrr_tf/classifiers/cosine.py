@@ -15,17 +15,22 @@ __all__ = ["Cosines", "Scale", "cosine_head", "grow_cosine_head", "imprint"]
 class Cosines(tf.keras.layers.Layer):
   """Cosines between unit features and the weights of each class.
 
-  float32 [b, d] -> [b, classes].
+  float32 [b, d] -> [b, classes * proxies], class by class.
 
   Args:
     classes: how many.
     fixed: how many of them, the first ones, have weights that do not learn.
+    proxies: vectors of weights that each class has.
+
+  Attributes:
+    proxies: see above.
   """
 
-  def __init__(self, classes: int, fixed: int = 0, **kwargs):
+  def __init__(self, classes: int, fixed: int = 0, proxies: int = 1, **kwargs):
     super().__init__(**kwargs)
-    self._classes = classes
-    self._fixed = fixed
+    self._classes = classes * proxies
+    self._fixed = fixed * proxies
+    self.proxies = proxies
 
   def build(self, input_shape: tf.TensorShape) -> None:
     """Makes the weights, [d, fixed] and [d, classes - fixed]."""
@@ -42,7 +47,7 @@ class Cosines(tf.keras.layers.Layer):
 
   @property
   def class_weights(self) -> tf.Tensor:
-    """The weights of all classes, float32 [d, classes], of any norm."""
+    """All weights, float32 [d, classes * proxies], of any norm."""
     return tf.concat([self.fixed_kernel, self.kernel], axis=1)
 
   def call(self, features: tf.Tensor) -> tf.Tensor:
@@ -80,18 +85,38 @@ class Scale(tf.keras.layers.Layer):
     return []
 
 
-def cosine_head(features: tf.Tensor, classes: int, fixed: int = 0) -> tf.Tensor:
+def cosine_head(
+  features: tf.Tensor, classes: int, fixed: int = 0, proxies: int = 1
+) -> tf.Tensor:
   """Logits from angles; layers "cosines" and "logits".
 
   Args:
     features: float32 [b, d], of any norm.
     classes: number of logits.
     fixed: how many classes, the first ones, keep their weights.
+    proxies: of each class; their cosines are averaged, weighted by their own
+      softmax (PODNet's local similarity classifier).
   """
   kind = {"dtype": tf.float32}
   unit = tf.keras.layers.UnitNormalization(name="unit_features", **kind)
-  cosines = Cosines(classes, fixed, name="cosines", **kind)
-  return Scale(name="logits", **kind)(cosines(unit(features)))
+  cosines = Cosines(classes, fixed, proxies, name="cosines", **kind)(
+    unit(features)
+  )
+  if proxies > 1:
+    cosines = _over_proxies(cosines, classes, proxies)
+  return Scale(name="logits", **kind)(cosines)
+
+
+def _over_proxies(cosines: tf.Tensor, classes: int, proxies: int) -> tf.Tensor:
+  """One number a class, by Keras' own layers: [b, c * p] -> [b, c]."""
+  layers, kind = tf.keras.layers, {"dtype": tf.float32}
+  apart = layers.Reshape([classes, proxies], name="proxies", **kind)(cosines)
+  shares = layers.Softmax(name="shares", **kind)(apart)
+  parts = layers.Multiply(name="parts", **kind)([shares, apart])
+  # Keras has a layer for means over places, not for sums.
+  parts = layers.Permute([2, 1], name="by_proxy", **kind)(parts)
+  means = layers.GlobalAveragePooling1D(name="mean_part", **kind)(parts)
+  return layers.Rescaling(proxies, name="over_proxies", **kind)(means)
 
 
 def imprint(features: np.ndarray, norm: float) -> np.ndarray:

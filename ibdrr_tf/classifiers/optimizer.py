@@ -13,6 +13,7 @@ __all__ = [
   "L2Adam",
   "OneCycle",
   "WarmupSteps",
+  "cosine_sgd",
   "one_cycle_sgd",
   "paper_sgd",
   "stepped_adam",
@@ -176,6 +177,21 @@ def one_cycle_sgd(
     l2=l2,
     jit_compile=False,
   )
+
+
+def cosine_sgd(
+  *, steps: int, learning_rate: float, momentum: float, l2: float
+) -> L2SGD:
+  """SGD whose rate falls to 0 along half a cosine.
+
+  Args:
+    steps: all steps of the training.
+    learning_rate: the first.
+    momentum: of SGD.
+    l2: weight decay, as an L2 gradient term.
+  """
+  schedule = tf.keras.optimizers.schedules.CosineDecay(learning_rate, steps)
+  return L2SGD(schedule, momentum=momentum, l2=l2, jit_compile=False)
 
 
 def stepped_adam(

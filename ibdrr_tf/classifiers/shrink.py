@@ -23,7 +23,8 @@ def without_class(old: Classifier, new: Classifier, label: int) -> None:
       continue
     if isinstance(layer, Cosines):
       weights = head[layer.name].class_weights.numpy()
-      weights = np.delete(weights, label, axis=1)
+      places = layer.proxies * label + np.arange(layer.proxies)
+      weights = np.delete(weights, places, axis=1)
       fixed = layer.fixed_kernel.shape[1]
       layer.set_weights([weights[:, fixed:], weights[:, :fixed]])
       continue

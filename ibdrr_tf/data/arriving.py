@@ -163,8 +163,10 @@ def _name(label: Any) -> str:
   return label.decode() if isinstance(label, bytes) else str(label)
 
 
-def hold_out(examples: Examples, seed: int) -> tuple[Examples, Examples | None]:
-  """Sets a tenth of the images of each class aside, to test with.
+def hold_out(
+  examples: Examples, seed: int, share: float = _HELD_OUT
+) -> tuple[Examples, Examples | None]:
+  """Sets a share of the images of each class aside, to test with.
 
   A class of fewer than five images gives none.
 
@@ -176,7 +178,7 @@ def hold_out(examples: Examples, seed: int) -> tuple[Examples, Examples | None]:
     members = np.flatnonzero(examples.labels == label)
     if len(members) >= _FEWEST:
       generator = np.random.default_rng((seed, int(label), len(members)))
-      count = max(1, round(_HELD_OUT * len(members)))
+      count = max(1, round(share * len(members)))
       aside.append(generator.permutation(members)[:count])
   chosen = np.sort(np.concatenate(aside))
   if not len(chosen):

@@ -1,10 +1,13 @@
 """Finds the data set that a configuration names, and divides it into phases."""
 
+import dataclasses
 import hashlib
 
 import ml_collections
 import numpy as np
 
+from ibdrr_tf.data.arriving import hold_out
+from ibdrr_tf.data.examples import take
 from ibdrr_tf.data.folder import load_folder
 from ibdrr_tf.data.image_files import BrokenImages
 from ibdrr_tf.data.scenario import Scenario, class_order, make_scenario
@@ -13,7 +16,7 @@ from ibdrr_tf.data.source import Source
 from ibdrr_tf.data.tfds import load_tfds
 from ibdrr_tf.errors import UserError
 
-__all__ = ["fingerprint", "load_data"]
+__all__ = ["describe", "fingerprint", "load_data"]
 
 
 def load_data(config: ml_collections.ConfigDict) -> tuple[Source, Scenario]:
@@ -31,7 +34,10 @@ def load_data(config: ml_collections.ConfigDict) -> tuple[Source, Scenario]:
     base_classes=config.scenario.base_classes,
     phases=config.scenario.phases,
   )
-  for name, split in (("training", source.train), ("test", source.test)):
+  tests = "test"
+  if config.data.validation:
+    source, tests = _with_validation(config, source), "validation"
+  for name, split in (("training", source.train), (tests, source.test)):
     counts = np.bincount(split.labels, minlength=len(source.class_names))
     for used in scenario.order:
       if not counts[used]:
@@ -53,6 +59,35 @@ def fingerprint(source: Source) -> str:
     digest.update(repr(split.image_shape).encode())
     digest.update(split.labels.astype("<i4").tobytes())
   return digest.hexdigest()[:16]
+
+
+def describe(
+  config: ml_collections.ConfigDict, source: Source, scenario: Scenario
+) -> dict[str, str | int]:
+  """What the accuracies of two runs must have in common to be compared.
+
+  The seed is left out, which decides what images are held out. Only
+  `class_order` may differ between runs of one table.
+  """
+  names = repr(source.class_names).encode()
+  return {
+    "class_order": config.data.class_order,
+    "evaluated_on": "validation" if config.data.validation else "test",
+    "evaluated_images": int(np.isin(source.test.labels, scenario.order).sum()),
+    "training_images": int(np.isin(source.train.labels, scenario.order).sum()),
+    "image_size": source.train.image_shape[0],
+    "class_names": hashlib.sha256(names).hexdigest()[:16],
+  }
+
+
+def _with_validation(
+  config: ml_collections.ConfigDict, source: Source
+) -> Source:
+  """The same without its test images: some training images take their place."""
+  train, held_out = hold_out(source.train, config.seed, config.data.validation)
+  if held_out is None:
+    held_out = take(train, np.zeros(0, np.int64))
+  return dataclasses.replace(source, train=train, test=held_out)
 
 
 def _load_source(config: ml_collections.ConfigDict) -> Source:

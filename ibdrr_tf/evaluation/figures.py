@@ -69,7 +69,7 @@ def phase_accuracy_figure(groups: dict[str, list[dict[str, Any]]]) -> Figure:
 
 
 def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
-  """Average accuracy without the base phase against all bytes kept.
+  """Average accuracy without the base phase against all bytes needed.
 
   Args:
     rows: of `comparison.rows`, one point each; over several seeds, with a line
@@ -80,7 +80,7 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
   known = [row for row in rows if row["average_accuracy"] is not None]
   for row in sorted(known, key=lambda row: -row["average_accuracy"]):
     axes.errorbar(
-      row["total_bytes"] / 1e6,
+      (row.get("next_phase_bytes") or row["total_bytes"]) / 1e6,
       row["average_accuracy"],
       yerr=row["deviations"].get("average_accuracy"),
       linestyle="",
@@ -95,7 +95,7 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
   axes.xaxis.set_major_formatter("{x:g}")
   axes.set_xlim(left=0)
   axes.set(
-    xlabel="MB kept after the last phase, models included",
+    xlabel="MB that the next phase needs, models included",
     ylabel="average accuracy without base phase, %",
     ylim=(0, 100),
   )

@@ -11,10 +11,15 @@ FULL_SET = 50_000
 
 @dataclasses.dataclass(frozen=True)
 class Ledger:
-  """What is kept after a phase. All in bytes but the last two.
+  """What is kept after a phase. All in bytes but `images` and `codes`.
 
   Each is the size of files, but for `upper_bound`, which keeps the data set and
   is charged with its pixels.
+
+  There are three sums. `total` is what lies on the disk. Two others compare
+  methods: `images_and_decoders` leaves out the network, and `next_phase` adds
+  it for every method whose next step uses it, as a teacher or to start from, in
+  the same 8-bit form for all.
 
   Attributes:
     payload: the bit-strings' chains, headers and initial bits included; the
@@ -26,6 +31,9 @@ class Ledger:
     other_models: generators and kept copies of old networks.
     images: number of images that can be replayed.
     codes: number of codes in the payload.
+    old_network: the part of `other_models` that is the network of the last
+      step, as stored.
+    old_network_8bit: its bytes in 8 bits; 0 if the next step does not use it.
   """
 
   payload: int = 0
@@ -36,6 +44,8 @@ class Ledger:
   other_models: int = 0
   images: int = 0
   codes: int = 0
+  old_network: int = 0
+  old_network_8bit: int = 0
 
   @property
   def total(self) -> int:
@@ -50,6 +60,16 @@ class Ledger:
     )
 
   @property
+  def images_and_decoders(self) -> int:
+    """What is remembered of images, and what makes images of it."""
+    return self.total - self.old_network
+
+  @property
+  def next_phase(self) -> int:
+    """Everything that the next phase needs."""
+    return self.images_and_decoders + self.old_network_8bit
+
+  @property
   def bits_per_code(self) -> float | None:
     """Bits of payload for each code; None when there are no codes."""
     return 8 * self.payload / self.codes if self.codes else None
@@ -57,11 +77,15 @@ class Ledger:
   def to_json(self) -> dict:
     """The entry `memory` of a phase in results.json."""
     fields = dataclasses.asdict(self)
-    del fields["codes"]
+    del fields["codes"], fields["old_network"]
+    network = fields.pop("old_network_8bit")
     return {
       **fields,
       "total": self.total,
       "bits_per_code": self.bits_per_code,
+      "old_network_8bit": network,
+      "images_and_decoders": self.images_and_decoders,
+      "next_phase": self.next_phase,
     }
 
 

@@ -15,6 +15,7 @@ __all__ = [
   "accuracy_by_group",
   "average_accuracy",
   "backward_transfer",
+  "base_drop",
   "confusion_matrix",
   "forgetting",
 ]
@@ -67,6 +68,17 @@ def average_accuracy(
   """
   chosen = accuracies if with_base else accuracies[1:]
   return float(np.mean(chosen)) if len(chosen) else None
+
+
+def base_drop(table: Sequence[Sequence[float]]) -> float | None:
+  """How far accuracy on the base classes has fallen since the base phase.
+
+  `forgetting` counts a phase of two classes as much as the base phase.
+
+  Args:
+    table: a[k][j] for j <= k.
+  """
+  return table[0][0] - table[-1][0] if len(table) > 1 else None
 
 
 def forgetting(table: Sequence[Sequence[float]]) -> float | None:

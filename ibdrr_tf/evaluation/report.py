@@ -21,7 +21,8 @@ _COLUMNS = (
   ("new %", 7),
   ("seconds", 8),
   ("images kept", 11),
-  ("MB kept", 9),
+  ("images MB", 9),
+  ("next MB", 9),
 )
 
 
@@ -66,15 +67,17 @@ def markdown(results: dict[str, Any]) -> str:
     f"```\n{results['command']}\n```",
     table(["", ""], [list(item) for item in _summary_items(results)]),
     "## Phases",
-    "Accuracy is on the test images of all classes seen so far; base and new "
-    "are its parts on the base classes and on those of the phase. MB are 10^6 "
-    "bytes.",
+    f"Accuracy is on the {_evaluated_on(results)} images of all classes seen "
+    "so far; base and new are its parts on the base classes and on those of "
+    "the phase. Images MB are images and what decodes them; next MB, "
+    "everything that the next phase needs: the network too, in 8 bits, where "
+    "the method uses it. MB are 10^6 bytes.",
     table(head, phases),
     *_other_accuracies(results),
     "![Accuracy after each phase](phase_accuracy.png)",
     "## Accuracy by group",
-    "Rows: after which phase. Columns: test images of the classes that a phase "
-    "introduced.",
+    f"Rows: after which phase. Columns: {_evaluated_on(results)} images of the "
+    "classes that a phase introduced.",
     table(group_head, groups),
     "## Memory after the last phase",
     table(
@@ -117,8 +120,17 @@ def _cells(phase: dict[str, Any]) -> list[str]:
     f"{groups[-1]:.2f}",
     f"{phase['train_seconds']:.1f}",
     str(phase["memory"]["images"]),
-    megabytes(phase["memory"]["total"]),
+    *(megabytes(total) for total in _totals(phase["memory"])),
   ]
+
+
+def _totals(ledger: dict[str, Any]) -> tuple[int, int]:
+  """Images with what decodes them; and everything that the next phase needs."""
+  return ledger["images_and_decoders"], ledger["next_phase"]
+
+
+def _evaluated_on(results: dict[str, Any]) -> str:
+  return results["data"]["evaluated_on"]
 
 
 def _summary_items(results: dict[str, Any]) -> list[tuple[str, str]]:
@@ -140,7 +152,11 @@ def _summary_items(results: dict[str, Any]) -> list[tuple[str, str]]:
     ("accuracy after the last phase %", percent("last_accuracy")),
     ("forgetting, points", percent("forgetting")),
     ("backward transfer, points", percent("backward_transfer")),
-    ("kept, models included, MB", megabytes(ledger["total"])),
+    ("drop on base classes, points", percent("base_drop")),
+    ("evaluated on", f"{_evaluated_on(results)} images"),
+    ("on the disk, models included, MB", megabytes(ledger["total"])),
+    ("images and what decodes them, MB", megabytes(_totals(ledger)[0])),
+    ("everything that the next phase needs, MB", megabytes(_totals(ledger)[1])),
     *_byte_items(ledger),
     ("seed", str(results["seed"])),
   ]

@@ -47,7 +47,7 @@ def summarize(
 
   Args:
     phases: records of the finished phases, in order, at least one.
-    identity: method, dataset, backbone, seed, command and versions.
+    identity: method, dataset, data, backbone, seed, command and versions.
 
   Returns:
     The contents of results.json. Metrics that need a phase after the base
@@ -67,6 +67,8 @@ def summarize(
     "last_accuracy": accuracies[-1],
     "forgetting": metrics.forgetting(table),
     "backward_transfer": metrics.backward_transfer(table),
+    "base_drop": metrics.base_drop(table),
+    "data": identity["data"],
     "seed": identity["seed"],
     "command": identity["command"],
     "versions": identity["versions"],

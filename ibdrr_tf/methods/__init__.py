@@ -2,7 +2,9 @@
 
 from ibdrr_tf.methods import (
   bounds,
+  der_pp,
   drr,
+  gdumb,
   gfr,
   ib_drr,
   icarl,
@@ -10,6 +12,9 @@ from ibdrr_tf.methods import (
   lucir,
   lwf,
   mnemonics,
+  mrdc,
+  podnet,
+  wa,
 )
 from ibdrr_tf.methods.method import (
   METHODS,
@@ -44,8 +49,10 @@ __all__ = [
 ]
 
 for _name, _method in {
+  "der_pp": der_pp.DER_PP,
   "drr": drr.DRR,
   "finetune": bounds.FINETUNE,
+  "gdumb": gdumb.GDUMB,
   "gfr": gfr.GFR,
   "ib_drr": ib_drr.IB_DRR,
   "ib_drr_star": ib_drr.IB_DRR_STAR,
@@ -54,9 +61,12 @@ for _name, _method in {
   "lucir": lucir.LUCIR,
   "lwf": lwf.LWF,
   "mnemonics": mnemonics.MNEMONICS,
+  "mrdc": mrdc.MRDC,
+  "podnet": podnet.PODNET,
   "raw_replay": image_replay.RAW_REPLAY,
   "sheet_replay": image_replay.SHEET_REPLAY,
   "upper_bound": bounds.UPPER_BOUND,
+  "wa": wa.WA,
   "webp_replay": image_replay.WEBP_REPLAY,
 }.items():
   register_method(_name)(_method)

@@ -74,8 +74,11 @@ def _objective(step: Step, classifier: classifiers.Classifier):
 # and code also differ in how many exemplars a class has: the paper shares 2,000
 # among the classes seen so far; here, as in the protocol of the IB-DRR paper,
 # each class has the same number from the first step on. PyCIL's ColorJitter is
-# left out. The nearest mean of exemplars names the class; what the network's
-# own output names is reported as well.
+# left out. `cifar100_baselines.py:icarl_original` differs from the Theano code:
+# it keeps the last ReLU, has 1x1 convolutions as shortcuts, and averages its
+# loss over the outputs of classes seen so far only. The nearest mean of
+# exemplars names the class; what the network's own output names is reported as
+# well.
 ICARL = Method(
   memory=functools.partial(ExemplarMemory, selected="herding"),
   start=from_last,

@@ -19,6 +19,7 @@ __all__ = [
   "cosine_network",
   "imprinted",
   "less_forget_loss",
+  "lucir_objective",
   "ranking_loss",
 ]
 
@@ -87,11 +88,11 @@ def imprinted(step: Step, classifier: classifiers.Classifier) -> None:
   cosine.grow_cosine_head(step.old.classifier, classifier, features)
 
 
-def _objective(step: Step, classifier: classifiers.Classifier):
+def lucir_objective(step: Step, classifier: classifiers.Classifier):
   """Cross-entropy, less-forget loss and margin ranking loss."""
   if step.old is None:
     return None
-  config = step.section
+  config = step.config.lucir
   student = classifier.up_to("features", "cosines", "logits")
   old_embed, old = step.old.classifier.embed, step.old.classes
   weight = adaptive_weight(config.distillation, old, classifier.classes - old)
@@ -115,11 +116,13 @@ def _objective(step: Step, classifier: classifiers.Classifier):
 # lambda times the less-forget loss, plus the margin ranking loss on exemplars.
 # As in the released code the weights of old classes do not learn, which the
 # paper does not say, and the network's output names the class (LUCIR-CNN); the
-# released codes print iCaRL's classifier as well.
+# released codes print iCaRL's classifier as well, and so do reports here. In
+# that classifier, what the released code calls a flip reverses the colour
+# channels; here images are flipped left to right.
 LUCIR = Method(
   memory=functools.partial(ExemplarMemory, selected="herding"),
   start=imprinted,
-  objective=_objective,
+  objective=lucir_objective,
   also={"nearest mean of exemplars": nearest_mean},
   network=cosine_network,
   needs_old_network=True,

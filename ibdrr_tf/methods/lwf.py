@@ -48,7 +48,8 @@ def _objective(step: Step, classifier: classifiers.Classifier):
 # images alone: cross-entropy over the *new* logits, plus `lwf.distillation`
 # times the distillation of the old logits. The paper knows the task at test
 # time and tunes the weight; this is the single-head form of PyCIL, with its
-# weight of 3, temperature 2 and schedule.
+# weight of 3, temperature 2 and schedule. The row of the IB-DRR paper is LwF
+# "as presented in Mnemonics": a cosine network that also learns from exemplars.
 LWF = Method(
   memory=NoMemory,
   start=from_last,

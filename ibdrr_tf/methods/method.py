@@ -125,6 +125,8 @@ class Method:
       whether it is the first step).
     optimizer: see `classifier_training.sgd`.
     extra_inputs: adds what else the objective needs to batches.
+    finish: changes the network after training, e.g. by training it further;
+      gives the seconds that it took. A step that was interrupted does it again.
     needs_old_network: whether the next step learns from this network; the
       ledger then counts it as one of `other_models`.
     own_schedule: whether epochs and rates are those of the method's own section
@@ -151,10 +153,16 @@ class Method:
   extra_inputs: (
     Callable[[Step, tf.data.Dataset, tf.data.Dataset], tf.data.Dataset] | None
   ) = None
+  finish: Callable[[Step, Network], float] | None = None
   needs_old_network: bool = False
   own_schedule: bool = False
   frozen_gradients: bool = False
   has_budget: bool = True
+
+  @property
+  def uses_old_network(self) -> bool:
+    """Whether the next step uses this network: to start from, or to learn."""
+    return self.needs_old_network or self.start is not from_scratch
 
   @property
   def uses_codec(self) -> bool:
@@ -275,7 +283,7 @@ def learn_step(method: Method, step: Step) -> tuple[Network, float]:
       else lambda batches, ids: extra(step, batches, ids)
     ),
   )
-  return classifier_training.train_classifier(
+  network, seconds = classifier_training.train_classifier(
     examples,
     classes=task.classes,
     image_shape=task.new.image_shape,
@@ -286,3 +294,6 @@ def learn_step(method: Method, step: Step) -> tuple[Network, float]:
     step=task.step,
     title=f"step {task.step}, {task.classes} classes",
   )
+  if method.finish:
+    seconds += method.finish(step, network)
+  return network, seconds

@@ -1,8 +1,10 @@
-"""A few raw images of each class, losslessly compressed."""
+"""A few images of each class, as a rule losslessly compressed."""
+
+from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,12 +15,17 @@ from ibdrr_tf.replay import image_formats, selection
 from ibdrr_tf.replay.image_store import EncodedImages, ImageStore, file_bytes
 from ibdrr_tf.replay.memory import Embeds, Memory, Setting
 
-__all__ = ["ExemplarMemory", "Exemplars"]
+__all__ = ["ExemplarMemory", "Exemplars", "Plan"]
 
 # Images of a class that are encoded to guess the size of one, and how far that
 # guess may be wrong.
 _SAMPLE = 16
 _CAUTION = 1.1
+
+# No plan has a higher quality.
+_FINE = 95
+# How logits are kept.
+_LOGITS = "<f2"
 
 # Changes chosen images before they are kept: (memory, task, network, images
 # uint8 [n, h, w, 3], labels int32 [n]) -> images.
@@ -27,8 +34,20 @@ Refine = Callable[
 ]
 
 
+class Plan(NamedTuple):
+  """How many new exemplars a class gets, and of what quality.
+
+  Attributes:
+    count: images of a class, before a byte budget leaves fewer.
+    quality: 0 to 100, for formats that have one.
+  """
+
+  count: int | None = None
+  quality: int | None = None
+
+
 class Exemplars:
-  """Raw images of a memory, best first within each class.
+  """Images of a memory, best first within each class.
 
   A class has at most `memory.exemplars_per_class` of them. They are chosen in
   the step that introduces the class; a class that has fewer gets more when more
@@ -41,11 +60,18 @@ class Exemplars:
       `memory.selection`.
     fills: whether a byte budget, where there is one, is filled with them; else
       it only limits them.
+    kind: a key of `image_formats.FORMATS`.
   """
 
   def __init__(
-    self, memory: Memory, selected: str | None = None, *, fills: bool = False
+    self,
+    memory: Memory,
+    selected: str | None = None,
+    *,
+    fills: bool = False,
+    kind: str = "lossless",
   ):
+    self._kind = kind
     self._memory = memory
     self._fills = fills and memory.config.memory.total_bytes > 0
     self._selection = selected or memory.config.memory.selection
@@ -73,23 +99,35 @@ class Exemplars:
 
   def _decoded(self, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     kept = self.store.read()
-    kept = kept.take(kept.held_out == held_out)
-    images = image_formats.decode(kept.images, "lossless", self._shape)
+    return self.decode(kept.take(kept.held_out == held_out))
+
+  def decode(self, kept: EncodedImages) -> tuple[np.ndarray, np.ndarray]:
+    """Images, uint8 [n, h, w, 3], and their labels, int32 [n]."""
+    images = image_formats.decode(kept.images, self._kind, self._shape)
     return images, kept.labels
 
-  def choose(self, task: Task, network: Embeds) -> np.ndarray:
+  def choose(
+    self, task: Task, network: Embeds, most: int | None = None
+  ) -> np.ndarray:
     """Which new images to keep: int64 [m] indices, class by class, best first.
 
     Workers on other hardware may see features that differ in a last bit, and
     so choose others: the chief decides.
+
+    Args:
+      task: the step.
+      network: whose features are looked at.
+      most: images of a class; None is `memory.exemplars_per_class`, or with a
+        byte budget as many as fit.
     """
     config = self._memory.config
     kept = self.labels()
     chosen = [np.zeros(0, np.int64)]
     for label in np.unique(task.new.labels):
       members = np.flatnonzero(task.new.labels == label)
-      count = config.memory.exemplars_per_class - int(np.sum(kept == label))
-      if self._fills:
+      limit = config.memory.exemplars_per_class if most is None else most
+      count = limit - int(np.sum(kept == label))
+      if self._fills and most is None:
         count = len(members)  # As many as fit; see `write`.
       if count <= 0:
         continue
@@ -108,7 +146,11 @@ class Exemplars:
     return team.gather(mine if team.is_chief else mine[:0])
 
   def encode(
-    self, task: Task, chosen: np.ndarray, images: np.ndarray
+    self,
+    task: Task,
+    chosen: np.ndarray,
+    images: np.ndarray,
+    quality: int | None = None,
   ) -> EncodedImages:
     """New exemplars, and a few new images that only test.
 
@@ -116,15 +158,19 @@ class Exemplars:
       task: the step.
       chosen: indices of the new exemplars, int64 [m].
       images: the new exemplars, uint8 [m, h, w, 3].
+      quality: of their files, for formats that have one.
     """
     new = EncodedImages(
-      image_formats.encode(images, "lossless"), task.new.labels[chosen]
+      image_formats.encode(images, self._kind, quality), task.new.labels[chosen]
     )
     if task.held_out is None or not len(task.held_out):
       return new
-    return EncodedImages.join([new, self._encode_held_out(task.held_out)])
+    tests = self._encode_held_out(task.held_out, quality)
+    return EncodedImages.join([new, tests])
 
-  def _encode_held_out(self, examples: Examples) -> EncodedImages:
+  def _encode_held_out(
+    self, examples: Examples, quality: int | None
+  ) -> EncodedImages:
     """A tenth as many as there are exemplars of a class, at least one."""
     most = max(1, self._memory.config.memory.exemplars_per_class // 10)
     chosen = np.concatenate(
@@ -135,7 +181,7 @@ class Exemplars:
     )
     images = examples.read(tf.constant(chosen)).numpy()
     return EncodedImages(
-      image_formats.encode(images, "lossless"),
+      image_formats.encode(images, self._kind, quality),
       examples.labels[chosen],
       np.ones(len(chosen), bool),
     )
@@ -160,7 +206,7 @@ class Exemplars:
       The part of the manifest, and how many images were given up.
     """
     kept = images if most is None else self.first(images, most)
-    kept = self._within(kept, room)
+    kept = self.within(kept, room)
     contents = self.store.contents
     added = images.take(np.arange(len(images)) >= contents["images"])
     if (
@@ -174,7 +220,8 @@ class Exemplars:
       part = self.store.replace(step, kept)
     return part, len(images) - len(kept)
 
-  def _within(self, images: EncodedImages, room: float) -> EncodedImages:
+  def within(self, images: EncodedImages, room: float) -> EncodedImages:
+    """As many images of each class as fit into so many bytes."""
     if file_bytes(images) <= room:
       return images
     low, high = 0, int(np.bincount(images.labels).max())
@@ -196,13 +243,22 @@ class Exemplars:
 
 
 class ExemplarMemory(Memory):
-  """Raw exemplars of old classes, replayed beside the new images.
+  """Some images of each class.
 
   Args:
     setting: where and how.
     step: see `Memory`.
     selected: see `Exemplars`.
     refine: changes new exemplars before they are kept; None leaves them.
+    learned: what a step learns from: "all" are exemplars and new images; "new"
+      are the new images, for methods that draw exemplars as a second stream;
+      "kept" are the exemplars that there will be after the step, which must be
+      selected without a network.
+    keeps_logits: whether each exemplar has the logits that the network of its
+      step gave it.
+    kind: format of the files, a key of `image_formats.FORMATS`.
+    plan: how many new images to keep, and at what quality; None is as many as
+      configured, for formats without a quality.
   """
 
   def __init__(
@@ -212,28 +268,76 @@ class ExemplarMemory(Memory):
     *,
     selected: str | None = None,
     refine: Refine | None = None,
+    learned: str = "all",
+    keeps_logits: bool = False,
+    kind: str = "lossless",
+    plan: Callable[[ExemplarMemory, Task, Embeds], Plan] | None = None,
   ):
     super().__init__(setting, step)
-    self.exemplars = Exemplars(self, selected, fills=True)
+    self.kind = kind
+    self.exemplars = Exemplars(self, selected, fills=True, kind=kind)
+    self._plan = plan
     self._refine = refine
+    self._learned = learned
+    self._keeps_logits = keeps_logits
+
+  @property
+  def room(self) -> float:
+    """Bytes that the byte budget leaves for images; infinite without one."""
+    return self._room()
 
   def examples(self, task: Task) -> Examples:
-    """Exemplars of old classes and all new images."""
+    """What a step learns from; exemplars alone if there are no new images."""
     if self.config.memory.total_bytes:
       self._check_room(task)
+    if self._learned == "kept":
+      kept = self.exemplars.within(self._with_new(task, None), self._room())
+      return in_memory(*self.exemplars.decode(kept.take(~kept.held_out)))
+    if self._learned == "new" and len(task.new):
+      return task.new
     return concatenate([in_memory(*self.exemplars.read()), task.new])
+
+  def logits(self, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Kept logits of the images that `exemplars.read` gives, in its order.
+
+    Args:
+      classes: number of classes.
+
+    Returns:
+      float32 [n, classes], and whether each is known, bool [n, classes]: an
+      image has none for classes that came after it.
+    """
+    kept = self.exemplars.store.read()
+    side = kept.take(~kept.held_out).side
+    values = np.zeros([len(side), classes], np.float32)
+    known = np.zeros(values.shape, bool)
+    for row, data in enumerate(side):
+      logits = np.frombuffer(data, _LOGITS)
+      values[row, : len(logits)] = logits
+      known[row, : len(logits)] = True
+    return values, known
 
   def add(self, task: Task, network: Embeds) -> None:
     """Keeps exemplars of the new images too."""
-    chosen = self.exemplars.choose(task, network)
+    self._write(task.step, self._with_new(task, network))
+
+  def _with_new(self, task: Task, network: Embeds | None) -> EncodedImages:
+    """Exemplars in force, and after them those of the new images."""
+    plan = Plan()
+    if self._plan and len(task.new):
+      plan = self._plan(self, task, network)
+    chosen = self.exemplars.choose(task, network, plan.count)
     images = task.new.read(tf.constant(chosen)).numpy()
     if self._refine:
       images = self._refine(
         self, task, network, images, task.new.labels[chosen]
       )
-    added = self.exemplars.encode(task, chosen, images)
-    old = self.exemplars.store.read()
-    self._write(task.step, EncodedImages.join([old, added]))
+    added = self.exemplars.encode(task, chosen, images, plan.quality)
+    if self._keeps_logits:
+      logits = network.logits(take(task.new, chosen)).astype(_LOGITS)
+      side = [row.tobytes() for row in logits]
+      added.side[: len(side)] = side  # Those that only test come after.
+    return EncodedImages.join([self.exemplars.store.read(), added])
 
   def forget(self, step: int, label: int) -> None:
     """Keeps the exemplars of the other classes."""
@@ -245,15 +349,19 @@ class ExemplarMemory(Memory):
     Which image will be chosen is not known yet: the largest of some stands for
     it, and a little more.
     """
+    quality = _FINE if self._plan else None
     chosen = [np.zeros(0, np.int64)]
     for label in np.unique(task.new.labels):
       members = np.flatnonzero(task.new.labels == label)[:_SAMPLE]
       images = task.new.read(tf.constant(members)).numpy()
-      sizes = map(len, image_formats.encode(images, "lossless"))
+      sizes = map(len, image_formats.encode(images, self.kind, quality))
       chosen.append(members[[int(np.argmax(list(sizes)))]])
     chosen = np.concatenate(chosen)
     images = task.new.read(tf.constant(chosen)).numpy()
-    added = self.exemplars.encode(task, chosen, images)
+    added = self.exemplars.encode(task, chosen, images, quality)
+    if self._keeps_logits:
+      size = task.classes * np.dtype(_LOGITS).itemsize
+      added.side[: len(chosen)] = [bytes(size)] * len(chosen)
     old = self.exemplars.store.read()
     one = self.exemplars.first(EncodedImages.join([old, added]), 1)
     self._check_least(_CAUTION * file_bytes(one))
@@ -294,4 +402,6 @@ def without(images: EncodedImages, label: int) -> EncodedImages:
   """The images of all other classes, whose later labels move up by one."""
   kept = images.take(images.labels != label)
   labels = np.where(kept.labels > label, kept.labels - 1, kept.labels)
-  return dataclasses.replace(kept, labels=labels.astype(np.int32))
+  width = np.dtype(_LOGITS).itemsize
+  side = [s[: label * width] + s[(label + 1) * width :] for s in kept.side]
+  return dataclasses.replace(kept, labels=labels.astype(np.int32), side=side)

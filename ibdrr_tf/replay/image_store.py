@@ -31,12 +31,14 @@ class EncodedImages:
     labels: int32 [n].
     held_out: bool [n], whether a file's images only test; None if none do.
     counts: int32 [n], images in each file; None is one.
+    side: n strings that are kept with them, such as logits; None is empty ones.
   """
 
   images: list[bytes]
   labels: np.ndarray
   held_out: np.ndarray | None = None
   counts: np.ndarray | None = None
+  side: list[bytes] | None = None
 
   def __post_init__(self):
     number = len(self.labels)
@@ -44,6 +46,8 @@ class EncodedImages:
       object.__setattr__(self, "held_out", np.zeros(number, bool))
     if self.counts is None:
       object.__setattr__(self, "counts", np.ones(number, np.int32))
+    if self.side is None:
+      object.__setattr__(self, "side", [b""] * number)
 
   def __len__(self) -> int:
     return len(self.labels)
@@ -56,6 +60,7 @@ class EncodedImages:
       self.labels[numbers],
       self.held_out[numbers],
       self.counts[numbers],
+      [self.side[i] for i in numbers],
     )
 
   @staticmethod
@@ -66,6 +71,7 @@ class EncodedImages:
       np.concatenate([part.labels for part in parts]).astype(np.int32),
       np.concatenate([part.held_out for part in parts]).astype(bool),
       np.concatenate([part.counts for part in parts]).astype(np.int32),
+      [side for part in parts for side in part.side],
     )
 
 
@@ -165,6 +171,9 @@ def _to_record(label: int, held_out: bool, encoded: EncodedImages) -> bytes:
   }
   if np.any(encoded.counts != 1):
     feature["counts"] = _int_feature(*encoded.counts)
+  if any(encoded.side):
+    sides = tf.train.BytesList(value=encoded.side)
+    feature["side"] = tf.train.Feature(bytes_list=sides)
   if held_out:
     feature["held_out"] = _int_feature(1)
   example = tf.train.Example(features=tf.train.Features(feature=feature))
@@ -172,7 +181,7 @@ def _to_record(label: int, held_out: bool, encoded: EncodedImages) -> bytes:
 
 
 def _read_file(path: pathlib.Path) -> EncodedImages:
-  encoded, labels, held_out, counts = [], [], [], []
+  encoded, labels, held_out, counts, side = [], [], [], [], []
   try:
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
       feature = tf.train.Example.FromString(record).features.feature
@@ -189,13 +198,16 @@ def _read_file(path: pathlib.Path) -> EncodedImages:
       labels += [label] * len(images)
       held_out += [bool(feature["held_out"].int64_list.value)] * len(images)
       of_each = list(feature["counts"].int64_list.value) or [1] * len(images)
+      sides = list(feature["side"].bytes_list.value) or [b""] * len(images)
       if (
         len(of_each) != len(images)
+        or len(sides) != len(images)
         or min(of_each, default=1) < 1
         or max(of_each, default=1) > _MOST_IMAGES
       ):
         raise IndexError(of_each)
       counts += of_each
+      side += sides
   except (tf.errors.OpError, DecodeError, OSError, IndexError) as error:
     raise UserError(
       f"the memory file {path} is missing or damaged: {REMEDY}."
@@ -205,6 +217,7 @@ def _read_file(path: pathlib.Path) -> EncodedImages:
     np.array(labels, np.int32),
     np.array(held_out, bool),
     np.array(counts, np.int32),
+    side,
   )
 
 

@@ -40,6 +40,9 @@ class Embeds(Protocol):
   def features(self, examples: Examples) -> np.ndarray:
     """Features of each example, without augmentation: float32 [n, d]."""
 
+  def logits(self, examples: Examples) -> np.ndarray:
+    """Outputs before the softmax, without augmentation: [n, classes]."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Setting:

@@ -4,7 +4,7 @@ from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import comparison, figures
 
 
-def run(method, total, images, seed=3, gain=0.0):
+def run(method, total, images, seed=3, gain=0.0, **data):
   phases = [
     {
       "phase": number,
@@ -30,6 +30,7 @@ def run(method, total, images, seed=3, gain=0.0):
     "average_accuracy_with_base": 79.5 + gain,
     "last_accuracy": 79.0 + gain,
     "forgetting": None,
+    "data": data,
     "seed": seed,
     "command": "python -m ibdrr_tf.compare",
   }
@@ -51,7 +52,8 @@ def test_the_table_has_a_line_for_each_method():
   )
   lines = [line for line in text.splitlines() if line.startswith("| ")]
   assert len(lines) == 8
-  assert "| one | 3 | 79.00 | 79.50 | 79.00 | – | 1,234,567 | 8 |" in lines[2]
+  start = "| one | 3 | 79.00 | 79.50 | 79.00 " + "| – " * 6
+  assert lines[2].startswith(f"{start}| 1,234,567 | 8 |")
   assert lines[3].startswith("| b ") and "| 0 | – | – | 3 |" in lines[3]
   assert lines[6] == "| one | 80.00 | 79.00 |"
   assert "177,052 parameters" in text
@@ -112,3 +114,63 @@ def test_seeds_that_do_not_belong_together_are_refused():
   other = run("b", 1, 1, seed=1)
   with pytest.raises(UserError, match="a-seed-1 is of b"):
     comparison.over_seeds({"a": first, "a-seed-1": other})
+
+
+def test_other_data_is_refused_and_named():
+  same = {"class_order": "1", "image_size": 32, "evaluated_images": 90}
+  runs = {"a": run("a", 1, 1, **same), "old": run("b", 1, 1)}
+  # Other orders may have other classes, and so other numbers of images.
+  other = {"class_order": "2", "evaluated_images": 80}
+  runs["a-order-2"] = run("a", 1, 1, **{**same, **other})
+  comparison.check_alike(runs)
+  for field, value, text in (
+    ("image_size", 64, "b has images of 64 pixels a side"),
+    ("evaluated_images", 80, "a has 90 evaluated images, b has 80"),
+  ):
+    runs["b"] = run("b", 1, 1, **{**same, field: value})
+    with pytest.raises(UserError, match=text):
+      comparison.check_alike(runs)
+    # Allowed all the same, it is said below the table.
+    groups = comparison.over_seeds({"a": runs["a"], "b": runs["b"]})
+    assert "**These runs differ" in comparison.markdown(groups)
+
+
+def test_orders_and_seeds_of_one_run_make_one_row():
+  runs = {
+    f"a-order-{order}-seed-{seed}": run("a", 1, 1, seed, class_order=order)
+    for order in ("1", "2")
+    for seed in (0, 7)
+  }
+  groups = comparison.over_seeds(runs)
+  assert list(groups) == ["a"]
+  (row,) = comparison.rows(groups)
+  assert row["seeds"] == [0, 7, 0, 7] and row["class_orders"] == ["1", "2"]
+  comparison.check_orders(groups)
+  groups["b"] = [run("b", 1, 1, 0, class_order="2")]
+  with pytest.raises(UserError, match=r"the order 1 and 2, b has .* 2:"):
+    comparison.check_orders(groups)
+
+
+def test_runs_of_other_lengths_have_one_table():
+  short = run("b", 1, 1)
+  short["phases"].pop()
+  text = comparison.markdown({"b": [short], "a": [run("a", 1, 1)]})
+  assert "| b | 80.00 | – |" in text and "| a | 80.00 | 79.00 |" in text
+
+
+def test_rows_are_compared_with_the_reference_and_the_upper_bound():
+  groups = {
+    "drr": [run("drr", 1, 1, seed) for seed in (0, 1)],
+    "upper_bound": [run("upper_bound", 1, 1, s, gain=4.0) for s in (0, 1, 2)],
+    "c": [run("c", 1, 1, 0, gain=1.0), run("c", 1, 1, 1, gain=-2.0)],
+  }
+  drr, bound, c = comparison.rows(groups)
+  assert drr["paired"] is None and drr["intransigence"] == 4.0
+  assert bound["paired"]["pairs"] == 2
+  assert bound["paired"]["difference"] == 4.0
+  assert bound["paired"]["indistinguishable"] is False
+  # Of 1 and -2: the error is 3 / 2, and t of one degree of freedom is 12.706.
+  assert c["paired"]["interval"] == pytest.approx(1.5 * 12.7062, rel=1e-4)
+  assert c["difference"] == "-0.50 ± 19.06 ≈"
+  assert c["intransigence_by_phase"] == [4.5, 4.5]
+  assert bound["intransigence"] == 0.0

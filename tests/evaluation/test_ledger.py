@@ -11,10 +11,15 @@ def test_total_is_every_byte_once():
     other_models=600000,
     images=7,
     codes=800,
+    old_network=590000,
+    old_network_8bit=150000,
   )
   record = ledger.to_json()
   assert record["total"] == 651234
   assert record["bits_per_code"] == 10.0
+  # Generators stay; the network counts once, in the form that all have.
+  assert record["images_and_decoders"] == 61234
+  assert record["next_phase"] == 211234
   assert list(record) == [
     "payload",
     "index",
@@ -25,6 +30,9 @@ def test_total_is_every_byte_once():
     "images",
     "total",
     "bits_per_code",
+    "old_network_8bit",
+    "images_and_decoders",
+    "next_phase",
   ]
 
 

@@ -27,6 +27,11 @@ def test_backward_transfer_compares_with_when_it_was_learned():
   assert metrics.backward_transfer(TABLE) == pytest.approx(-12.5)
 
 
+def test_base_drop_looks_at_the_base_classes_alone():
+  assert metrics.base_drop(TABLE) == 30.0
+  assert metrics.base_drop(TABLE[:1]) is None
+
+
 def test_nothing_to_forget_after_the_base_phase():
   assert metrics.forgetting([[80.0]]) is None
   assert metrics.backward_transfer([[80.0]]) is None

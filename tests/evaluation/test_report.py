@@ -12,6 +12,7 @@ IDENTITY = {
   "method": "raw_replay",
   "dataset": "toy",
   "backbone": {"name": "resnet18 of width 8", "parameters": 177052},
+  "data": {"class_order": "1993", "evaluated_on": "validation"},
   "seed": 7,
   "command": "python -m ibdrr_tf.main --seed=7",
   "versions": {"tensorflow": "2.14.1"},
@@ -20,7 +21,9 @@ IDENTITY = {
 
 def make_results():
   """Two base classes all right; then half of them and all of the new one."""
-  ledger = Ledger(raw_exemplars=1_234_567, images=9).to_json()
+  ledger = Ledger(
+    raw_exemplars=1_234_567, images=9, old_network_8bit=700_000
+  ).to_json()
   confusions = [
     np.diag([4, 4]),
     np.array([[4, 0, 0], [0, 0, 4], [0, 0, 4]]),
@@ -50,6 +53,8 @@ def test_results_hold_what_scripts_rely_on():
     "last_accuracy",
     "forgetting",
     "backward_transfer",
+    "base_drop",
+    "data",
     "seed",
     "command",
     "versions",
@@ -58,6 +63,7 @@ def test_results_hold_what_scripts_rely_on():
   assert results["average_accuracy_with_base"] == pytest.approx(250 / 3)
   assert results["forgetting"] == 50.0
   assert results["backward_transfer"] == -50.0
+  assert results["base_drop"] == 50.0
   assert results["phases"][1]["accuracy_by_phase_group"] == [50.0, 100.0]
 
 
@@ -66,7 +72,8 @@ def test_rows_align_with_their_heading():
   head, row = report.phase_header(), report.phase_row(results["phases"][1])
   assert len(head) == len(row)
   assert row.split() == ["1", "3", "66.67", "50.00", "100.00", "1.2", "9"] + [
-    "1.235"
+    "1.235",
+    "1.935",
   ]
 
 
@@ -79,6 +86,10 @@ def test_markdown_names_metrics_backbone_and_command():
     IDENTITY["command"],
     "| 1 | 50.00 | 100.00 |",
     "| total | 1234567 |",
+    "| images and what decodes them, MB | 1.235 |",
+    "| everything that the next phase needs, MB | 1.935 |",
+    "| drop on base classes, points | 50.00 |",
+    "on the validation images of all classes",
   ):
     assert part in text
   for line in text.splitlines():

@@ -39,6 +39,7 @@ def make(codecs):
     config.gfr.noise = 4
     config.gfr.views = 2
     config.mnemonics.pixel_rate = 1000.0
+    config.podnet.tuning.epochs = 1
     if section:
       config[name].update(section)
     return Steps(config, folder, codecs, step)

@@ -4,7 +4,18 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.classifiers import classifier as classifiers
-from ibdrr_tf.methods import gfr, icarl, lucir, lwf, mnemonics
+from ibdrr_tf.classifiers import cosine
+from ibdrr_tf.methods import (
+  der_pp,
+  gfr,
+  icarl,
+  lucir,
+  lwf,
+  mnemonics,
+  mrdc,
+  podnet,
+  wa,
+)
 from ibdrr_tf.replay import feature_gan
 
 
@@ -320,3 +331,88 @@ def test_generator_learns_conditional_features_and_keeps_old_ones():
   now = means(generator, 3)
   np.testing.assert_allclose(now[:2], first, atol=0.5)
   np.testing.assert_allclose(now[2], [3, 3], atol=1.0)
+
+
+def test_new_weights_are_scaled_to_the_norm_of_old_ones():
+  kernel = np.array([[3.0, 0.0, 0.0, 10.0], [4.0, 1.0, 2.0, 0.0]])
+  # Old norms 5 and 1, new ones 2 and 10: 3 / 6 of the new weights.
+  want = np.array([[3.0, 0.0, 0.0, 5.0], [4.0, 1.0, 1.0, 0.0]])
+  np.testing.assert_allclose(wa.aligned(kernel, 2), want)
+  for old in (0, 4):  # The first step; a step without new classes.
+    assert wa.aligned(kernel, old) is kernel
+
+
+def test_logits_are_compared_where_they_were_known():
+  logits = np.array([[1.0, 2.0, 9.0], [0.0, 1.0, 2.0]], np.float32)
+  kept = np.array([[3.0, 2.0, 0.0], [1.0, 1.0, 5.0]], np.float32)
+  known = np.array([[True, True, False], [True, True, True]])
+  want = ((4 + 0) / 2 + (1 + 0 + 9) / 3) / 2
+  got = der_pp.logit_distance(logits, kept, known)
+  np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_pooled_distance_against_numpy():
+  new = [normal(2, 4, 3, 5), normal(2, 2, 2, 6, seed=1)]
+  old = [normal(2, 4, 3, 5, seed=2), normal(2, 2, 2, 6, seed=3)]
+
+  def pooled(x):
+    sums = [(x**2).sum(axis=axis).reshape(len(x), -1) for axis in (1, 2)]
+    return unit(np.concatenate(sums, axis=1))
+
+  want = np.mean(
+    [
+      np.linalg.norm(pooled(a) - pooled(b), axis=1).mean()
+      for a, b in zip(new, old, strict=True)
+    ]
+  )
+  np.testing.assert_allclose(podnet.pooled_distance(new, old), want, rtol=1e-5)
+  # Equal outputs have a slope, which is nothing.
+  outputs = tf.constant(new[0])
+  with tf.GradientTape() as tape:
+    tape.watch(outputs)
+    distance = podnet.pooled_distance([outputs], [new[0]])
+  assert np.isfinite(tape.gradient(distance, outputs)).all()
+
+
+def test_nca_by_hand():
+  logits = np.array([[2.0, 1.0, 0.0], [0.5, 3.0, 1.0]], np.float32)
+  labels = np.array([0, 2])
+  # The first leads by its margin; the second is behind.
+  first = -(1.4 - 1.4) + np.log(1 + np.exp(1 - 1.4) + np.exp(0 - 1.4))
+  second = -(0.4 - 3) + np.log(1 + np.exp(0.5 - 3) + np.exp(3 - 3))
+  got = podnet.nca_loss(tf.constant(labels), tf.constant(logits), 0.6)
+  np.testing.assert_allclose(got, (first + second) / 2, rtol=1e-5)
+
+
+def test_proxies_are_averaged_by_their_own_softmax():
+  features = tf.keras.Input([4])
+  head = tf.keras.Model(features, cosine.cosine_head(features, 3, 1, 2))
+  weights = normal(4, 6, seed=1)
+  layer = head.get_layer("cosines")
+  layer.fixed_kernel.assign(weights[:, :2])
+  layer.kernel.assign(weights[:, 2:])
+  head.get_layer("logits").scale.assign(5.0)
+  x = normal(7, 4)
+  cosines = (unit(x) @ unit(weights.T).T).reshape(7, 3, 2)
+  shares = np.exp(cosines) / np.exp(cosines).sum(axis=2, keepdims=True)
+  want = 5 * (shares * cosines).sum(axis=2)
+  np.testing.assert_allclose(head(x), want, rtol=1e-4, atol=1e-5)
+
+
+def test_log_volume_by_hand():
+  """Of two unit vectors at an angle: the area |sin|."""
+  for angle in (0.3, 1.2):
+    features = np.array([[2.0, 0.0], [3 * np.cos(angle), 3 * np.sin(angle)]])
+    got = mrdc.log_volume(features)
+    np.testing.assert_allclose(got, np.log(np.sin(angle)), atol=2e-3)
+  # More vectors than dimensions span nothing, but have a number.
+  assert np.isfinite(mrdc.log_volume(normal(5, 3)))
+
+
+def test_the_lowest_quality_that_keeps_the_volume_is_taken():
+  volumes = {50: (-11.0, -10.0), 10: (-18.0, -10.0), 25: (-14.0, -10.0)}
+  assert mrdc.finest_that_keeps(volumes, 0.5) == 25
+  assert mrdc.finest_that_keeps(volumes, 0.3) == 50
+  assert mrdc.finest_that_keeps(volumes, 0.01) == 50
+  # A single image spans what it spans.
+  assert mrdc.finest_that_keeps({10: (0.0, 0.0)}, 0.5) == 10

@@ -7,9 +7,9 @@ from tiny_step import files_in, make_tasks, pixels
 
 from ibdrr_tf.classifiers.classifier import plain
 from ibdrr_tf.data.examples import take
-from ibdrr_tf.methods import METHODS
+from ibdrr_tf.methods import METHODS, lucir, podnet
 
-BASELINES = ["lwf", "icarl", "lucir", "mnemonics", "gfr"]
+BASELINES = ["lwf", "icarl", "lucir", "mnemonics", "gfr", "wa", "podnet"]
 for_all = pytest.mark.parametrize("name", BASELINES)
 
 
@@ -126,7 +126,7 @@ def parts_of_the_loss(steps, task):
   return new, images, labels, extra, parts, logits.numpy()
 
 
-@pytest.mark.parametrize("name", ["lwf", "icarl"])
+@pytest.mark.parametrize("name", ["lwf", "icarl", "wa"])
 def test_distilling_adds_old_logits_to_the_cross_entropy(taken, reopen, name):
   run, steps = taken(name), reopen(name, 1)
   _, images, labels, _, parts, logits = parts_of_the_loss(steps, run.tasks[2])
@@ -141,6 +141,8 @@ def test_distilling_adds_old_logits_to_the_cross_entropy(taken, reopen, name):
   else:
     assert set(labels) == {0, 1, 2}
     want = cross_entropy(labels, logits), kept
+  if name == "wa":  # Two of three classes are old.
+    want = want[0] / 3, 2 * want[1] / 3
   got = parts["cross_entropy"], parts["distillation"]
   np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
@@ -158,8 +160,9 @@ def test_icarl_with_the_paper_s_loss(make, tmp_path):
   assert parts == {"cross_entropy": pytest.approx(want, rel=1e-4)}
 
 
-def test_lucir_weighs_its_three_parts(taken, reopen):
-  run, steps = taken("lucir"), reopen("lucir", 1)
+@pytest.mark.parametrize("name", ["lucir", "mnemonics"])
+def test_lucir_weighs_its_three_parts(taken, reopen, name):
+  run, steps = taken(name), reopen(name, 1)
   new, images, labels, _, parts, logits = parts_of_the_loss(steps, run.tasks[2])
   student = new.up_to("features", "cosines")
   features, cosines = (x.numpy() for x in student(images, training=True))
@@ -180,6 +183,7 @@ def test_lucir_weighs_its_three_parts(taken, reopen):
 
 def test_mnemonics_adds_the_released_distillation(taken, reopen):
   run, steps = taken("mnemonics"), reopen("mnemonics", 1)
+  steps.config.mnemonics.loss = "released"
   _, images, labels, _, parts, logits = parts_of_the_loss(steps, run.tasks[2])
   p = softened(steps.network.classifier(images).numpy())
   q = softened(logits[:, :2])
@@ -188,6 +192,45 @@ def test_mnemonics_adds_the_released_distillation(taken, reopen):
     "distillation": (p * np.log(p / q)).mean() * 2**2 * 0.25 * 2,
   }
   assert parts == pytest.approx(want, rel=1e-3, abs=1e-5)
+
+
+def test_podnet_weighs_its_three_parts(taken, reopen):
+  run, steps = taken("podnet"), reopen("podnet", 1)
+  new, images, labels, _, parts, logits = parts_of_the_loss(steps, run.tasks[2])
+  names = ("stage_0", "stage_1", "stage_2", "features")
+  *stages, features = new.up_to(*names)(images, training=True)
+  *old_stages, old = steps.network.classifier.up_to(*names)(images)
+  factor = (3 / 1) ** 0.5
+  want = {
+    "nca": float(podnet.nca_loss(labels, logits, 0.6)),
+    "pod_spatial": 5 * factor * podnet.pooled_distance(stages, old_stages),
+    "pod_flat": factor * lucir.less_forget_loss(features, old),
+  }
+  assert parts == pytest.approx(
+    {name: float(value) for name, value in want.items()}, rel=1e-3, abs=1e-5
+  )
+
+
+def test_podnet_tunes_on_equally_many_of_each_class(taken, reopen, monkeypatch):
+  run, steps = taken("podnet"), reopen("podnet", 1)
+  seen = []
+
+  def look(network, examples, **options):
+    seen.append((np.bincount(examples.labels).tolist(), options["schedule"]))
+    return 1.0
+
+  monkeypatch.setattr(podnet, "train_further", look)
+  step = steps.step(run.tasks[2])
+  assert steps.method.finish(step, steps.network) == 1.0
+  ((counts, schedule),) = seen
+  assert counts == [3, 3, 3] and schedule.learning_rate == 0.005
+
+
+def test_wa_ends_with_weights_of_equal_length(taken, reopen):
+  run = taken("wa")
+  kernel, _ = run.steps.network.classifier.get_layer("logits").get_weights()
+  norms = np.linalg.norm(kernel, axis=0)
+  assert norms[2] == pytest.approx(norms[:2].mean(), rel=1e-5)
 
 
 def test_gfr_weighs_old_and_new_by_classes(taken, reopen):

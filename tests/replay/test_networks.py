@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.replay import networks
 from ibdrr_tf.replay.networks import read_network, write_network
 
 
@@ -68,3 +69,28 @@ def test_forged_files_get_a_sentence_and_little_memory(tmp_path):
   path.write_bytes((tmp_path / "array.npy").read_bytes())
   with pytest.raises(UserError, match="damaged"):
     read_network(path, network())
+
+
+def test_eight_bits_by_hand():
+  kernel = np.array([[1.27, 0.0], [-0.636, 0.0]], np.float32)
+  vector = np.array([0.1, 7.0, -3.0], np.float32)
+  packed = networks.pack([kernel, vector, np.zeros([5, 0], np.float32)])
+  # Two scales and three numbers of four bytes, and four levels.
+  assert packed.dtype == np.uint8 and len(packed) == 4 * (2 + 3) + 4
+  assert packed[-4:].view(np.int8).tolist() == [127, 0, -64, 0]
+  again = networks.unpack(packed, [(2, 2), (3,), (5, 0)])
+  np.testing.assert_allclose(again[0], [[1.27, 0], [-0.64, 0]], rtol=1e-6)
+  np.testing.assert_array_equal(again[1], vector)
+  with pytest.raises(ValueError, match="do not hold"):
+    networks.unpack(packed, [(2, 2), (4,)])
+
+
+def test_a_network_in_eight_bits_is_as_close_as_its_steps(tmp_path):
+  path, old, new = tmp_path / "network-000.npz", network(0, 40), network(1, 40)
+  write_network(path, old.get_weights(), "int8")
+  assert path.stat().st_size == networks.eight_bit_size(old.get_weights())
+  assert path.stat().st_size < 4 * 40 + 4 * 6 * 40 + 500
+  read_network(path, new)
+  for a, b in zip(old.get_weights(), new.get_weights(), strict=True):
+    step = np.abs(a).max(axis=0) / 127 if a.ndim > 1 else 0
+    assert (np.abs(a - b) <= step / 2 + 1e-7).all()

@@ -1,0 +1,59 @@
+"""A second stream of images, drawn at random for every batch of the first."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ibdrr_tf.data import augment
+from ibdrr_tf.data.examples import Examples
+
+__all__ = ["draw_beside"]
+
+
+def draw_beside(
+  batches: tf.data.Dataset,
+  ids: tf.data.Dataset,
+  examples: Examples,
+  arrays: Sequence[np.ndarray],
+  *,
+  draws: int,
+  seed: tf.Tensor,
+  padding: int,
+) -> tf.data.Dataset:
+  """Adds to each batch as many images of other examples, drawn at random.
+
+  Images are drawn uniformly with replacement, and augmented as others are.
+
+  Args:
+    batches: (images, labels int32 [b], …).
+    ids: int64 batch ids, unique within the step.
+    examples: what to draw from, at least one.
+    arrays: [n, …] each, of which the rows of drawn images are added.
+    draws: how often to draw for each batch.
+    seed: int32 [2].
+    padding: pixels of padding before a random crop and flip.
+
+  Returns:
+    Batches with (images, *rows of arrays) added for each draw.
+  """
+  with tf.device("/CPU:0"):
+    tables = [tf.constant(array) for array in arrays]
+
+  def draw(count: tf.Tensor, key: tf.Tensor) -> list[tf.Tensor]:
+    keys = tf.random.experimental.stateless_split(key, 2)
+    numbers = tf.random.stateless_uniform(
+      [count], keys[0], 0, len(examples), tf.int64
+    )
+    crops = augment.draw_crops(count, padding, keys[1])
+    images = augment.crop_and_flip(examples.read(numbers), crops, padding)
+    return [images, *(tf.gather(table, numbers) for table in tables)]
+
+  def add(number: tf.Tensor, batch: tuple) -> tuple:
+    key = tf.random.experimental.stateless_fold_in(seed, number)
+    keys = tf.random.experimental.stateless_split(key, draws)
+    count = tf.shape(batch[1])[0]
+    added = [value for k in range(draws) for value in draw(count, keys[k])]
+    return *batch, *added
+
+  return tf.data.Dataset.zip((ids, batches)).map(add, tf.data.AUTOTUNE)
