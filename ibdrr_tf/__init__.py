@@ -21,15 +21,22 @@ is a benchmark around it, `main` and `cli` are the commands.
 """
 
 import importlib
+import importlib.metadata
 import os
+import sys
 from typing import Any
-
-__version__ = "0.1.0"
 
 # TensorFlow 2.14 takes oneDNN's convolutions by itself only on CPUs with
 # AVX512-VNNI. On an AMD EPYC without it, its own ones trained a ResNet-18 two
 # to four times slower. Works only before TensorFlow is imported.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# TensorFlow 2.17 brings Keras 3, and this package is written for Keras 2.
+# TensorFlow 2.14 has no other, and does not know the variable.
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+if "tensorflow" in sys.modules:
+  from ibdrr_tf import keras_version
+
+  keras_version.check()
 
 # Public names and where they live. They are imported when they are used:
 # TensorFlow takes seconds.
@@ -47,6 +54,8 @@ __all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
+  if name == "__version__":  # Written once, in setup.cfg.
+    return importlib.metadata.version(__name__)
   if name not in _PUBLIC:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   # TensorFlow reports missing GPU libraries in lines that look like errors.

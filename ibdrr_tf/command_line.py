@@ -19,6 +19,7 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
+from ibdrr_tf import choices
 from ibdrr_tf.errors import UserError
 
 __all__ = [
@@ -30,11 +31,14 @@ __all__ = [
   "print_help",
   "refuse_arguments",
   "run",
+  "say_starting",
 ]
 
 _USER_ERROR = 2
 _WORKER_LOST = 75  # EX_TEMPFAIL of sysexits.h: the same again may well work
 _DEFAULTS = pathlib.Path(__file__).with_name("config.py")
+# The recipes that come with the package.
+_CONFIGS = pathlib.Path(__file__).with_name("configs")
 _WRITE_ERRORS = {
   errno.ENOSPC,
   errno.EDQUOT,
@@ -155,8 +159,8 @@ def _define_config(
     config_flags.DEFINE_config_dict(
       "config",
       config,
-      "a file with get_config(), such as those in configs/; its fields are set "
-      "by --config.field=value",
+      f"{', '.join(_config_names())}, or a file with get_config(); its fields "
+      f"are set by --config.field=value",
       flag_values=flag_values,
       sys_argv=argv,
     )
@@ -169,13 +173,11 @@ def _define_config(
 
 def define_run_flags(flag_values: flags.FlagValues) -> None:
   """Flags for what is set most often; where given, they override the config."""
-  from ibdrr_tf import distribution
-
   text = {
     "plugin": "Python file that registers methods or backbones of one's own",
     "dataset": "shapes, folder, or a TensorFlow Datasets name such as cifar100",
     "data_dir": "folder of the data set",
-    "distribute": f"devices: {', '.join(distribution.STRATEGIES)}",
+    "distribute": f"devices: {', '.join(choices.STRATEGIES)}",
   }
   for name, help_text in text.items():
     flags.DEFINE_string(name, None, help_text, flag_values=flag_values)
@@ -262,6 +264,20 @@ def refuse_arguments(arguments: list[str]) -> None:
     )
 
 
+def say_starting(result_on_stdout: bool = False) -> None:
+  """Says that TensorFlow is being started, which takes seconds.
+
+  Args:
+    result_on_stdout: whether others may read standard output, as they do that
+      of `classify`; then only a user at a terminal is told.
+  """
+  sentence = "ibdrr_tf: TensorFlow is starting"
+  if not result_on_stdout:
+    print(sentence, flush=True)
+  elif sys.stderr.isatty():
+    print(sentence, file=sys.stderr, flush=True)
+
+
 def _say(sentence: str) -> None:
   print(f"ibdrr_tf: {sentence}", file=sys.stderr)
 
@@ -312,15 +328,32 @@ def _split_config(argv: list[str]) -> tuple[str, list[str]]:
   return path, rest
 
 
-def _load_config(path: str) -> ml_collections.ConfigDict:
-  """Calls get_config() of FILE.py, or get_config("NAME") of FILE.py:NAME."""
-  path, colon, variant = path.partition(".py:")
-  path, arguments = (f"{path}.py", [variant]) if colon else (path, [])
+def _config_names() -> list[str]:
+  """The recipes that `--config` knows by name."""
+  return sorted(path.stem for path in _CONFIGS.glob("*.py"))
+
+
+def _find_config(text: str) -> tuple[str, list[str]]:
+  """The file and the arguments of NAME, NAME:VARIANT, FILE or FILE:VARIANT."""
+  if pathlib.Path(text).is_file():
+    return text, []
+  path, colon, variant = text.rpartition(":")
+  if not colon:
+    path, variant = text, ""
+  if path in _config_names():
+    path = str(_CONFIGS / f"{path}.py")
   if not pathlib.Path(path).is_file():
     raise UserError(
-      f"there is no config file {path!r}: give a path such as "
-      f"--config=configs/cifar100_mini.py, or leave it out for the demo."
+      f"there is no config file {path!r}: give the name of one "
+      f"({', '.join(_config_names())}), or a path, or leave it out for the "
+      f"demo."
     )
+  return path, [variant] if colon else []
+
+
+def _load_config(text: str) -> ml_collections.ConfigDict:
+  """Calls get_config(), or get_config("VARIANT"), of a recipe or a file."""
+  path, arguments = _find_config(text)
   try:
     config = runpy.run_path(path)["get_config"](*arguments)
   except UserError:

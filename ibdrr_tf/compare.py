@@ -33,16 +33,13 @@ import pathlib
 import shlex
 
 import ml_collections
-import tensorflow as tf
 from absl import flags
 
-from ibdrr_tf import command_line, distribution, experiment, files
-from ibdrr_tf.codec_training import check_codec
+from ibdrr_tf import choices, command_line, files
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.evaluation import comparison, figures
+from ibdrr_tf.evaluation import comparison
 from ibdrr_tf.evaluation.predictions import read_predictions
-from ibdrr_tf.methods import METHODS, check_method
-from ibdrr_tf.validation import validate
+from ibdrr_tf.validation import check_circumstances, validate
 
 __all__ = ["main"]
 
@@ -53,7 +50,7 @@ def main(argv: list[str]) -> None:
   command_line.define_run_flags(values)
   command_line.define_codec_flag(values)
   text = {
-    "methods": f"separated by commas, of {', '.join(sorted(METHODS))}",
+    "methods": f"separated by commas, of {', '.join(sorted(choices.METHODS))}",
     "runs": "separated by commas, finished runs to compare with, as they are: "
     "folders, or their results.json under any name",
     "seeds": "comma-separated seeds; each method runs once per seed",
@@ -85,9 +82,9 @@ def main(argv: list[str]) -> None:
   if not values.workdir:
     raise UserError("--workdir is missing: give a folder for all the runs.")
   # Mistakes are to be met before the first run, which may take hours.
-  for planned in configs.values():
+  for name, planned in configs.items():
     validate(planned)
-    check_method(planned)
+    check_circumstances(planned, pathlib.Path(values.workdir) / name)
   planned_groups = comparison.over_seeds({**runs, **configs})
   if not values.mixed:
     comparison.check_orders(planned_groups)
@@ -100,9 +97,14 @@ def main(argv: list[str]) -> None:
   grouped = functools.partial(_grouped, mixed=values.mixed)
   if runs:
     grouped(runs)
-  for name, planned in configs.items():
-    if METHODS[planned.method].uses_codec:
-      check_codec(planned, pathlib.Path(values.workdir) / name)
+  command_line.say_starting()
+  import tensorflow as tf
+
+  from ibdrr_tf import distribution, experiment
+  from ibdrr_tf.methods import check_method
+
+  for planned in configs.values():
+    check_method(planned)
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   team = distribution.Team(strategy)
   folder = pathlib.Path(values.workdir)
@@ -152,7 +154,7 @@ def _configs(
   if not methods and not runs:
     raise UserError(
       f"--methods is missing: give names separated by commas, of "
-      f"{', '.join(sorted(METHODS))}."
+      f"{', '.join(sorted(choices.METHODS))}."
     )
   seeds = _parted(values.seeds)
   for seed in seeds:
@@ -216,6 +218,8 @@ def _write(
   folder: pathlib.Path, groups: dict[str, list[dict]], reference: str
 ) -> None:
   """Writes the comparison of the runs that are finished."""
+  from ibdrr_tf.evaluation import figures  # Matplotlib takes a second.
+
   rows = comparison.rows(groups, reference)
   figures_by_name = {
     "phase_accuracy": figures.phase_accuracy_figure(groups),

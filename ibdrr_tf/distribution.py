@@ -17,17 +17,15 @@ import ml_collections
 import numpy as np
 import tensorflow as tf
 
+from ibdrr_tf.choices import check_devices
 from ibdrr_tf.errors import UserError
 
 __all__ = [
   "ALONE",
-  "STRATEGIES",
   "Team",
   "learning_rate_factor",
   "make_strategy",
 ]
-
-STRATEGIES = ("auto", "none", "mirrored", "multi_worker")
 
 
 def make_strategy(name: str, cpu_devices: int = 0) -> tf.distribute.Strategy:
@@ -42,12 +40,7 @@ def make_strategy(name: str, cpu_devices: int = 0) -> tf.distribute.Strategy:
     cpu_devices: divides the CPU into this many logical devices, to try
       `mirrored` where there is no GPU; 0 leaves it whole.
   """
-  if name not in STRATEGIES:
-    raise UserError(
-      f"--distribute={name} is unknown: choose from {', '.join(STRATEGIES)}."
-    )
-  if cpu_devices < 0:
-    raise UserError(f"--cpu_devices={cpu_devices} is negative: give 0 or more.")
+  check_devices(name, cpu_devices)
   if cpu_devices:
     _divide_cpu(cpu_devices)
   cluster = _read_cluster(os.environ.get("TF_CONFIG", ""))

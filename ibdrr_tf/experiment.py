@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ibdrr_tf import files
 from ibdrr_tf.classifiers.classifier import plain
-from ibdrr_tf.codec_training import check_codec, export_codec
+from ibdrr_tf.codec_training import export_codec
 from ibdrr_tf.data.examples import select
 from ibdrr_tf.data.load import describe, fingerprint, load_data
 from ibdrr_tf.data.scenario import Scenario
@@ -25,9 +25,21 @@ from ibdrr_tf.evaluation import results as records
 from ibdrr_tf.evaluation.predictions import Predictions, read_predictions
 from ibdrr_tf.learner import Learner
 from ibdrr_tf.methods import check_method
+from ibdrr_tf.validation import check_codec
 from ibdrr_tf.workdir import open_workdir
 
 __all__ = ["run_experiment"]
+
+# Of both stacks; versions of those that are installed are recorded.
+_PACKAGES = (
+  "ibdrr_tf",
+  "tensorflow",
+  "tensorflow-compression",
+  "tensorflow-compression-ops",
+  "keras",
+  "tf-keras",
+  "numpy",
+)
 
 
 def run_experiment(
@@ -217,13 +229,8 @@ def _identity(
       "python": platform.python_version(),
       **{
         name: importlib.metadata.version(name)
-        for name in (
-          "ibdrr_tf",
-          "tensorflow",
-          "tensorflow-compression",
-          "keras",
-          "numpy",
-        )
+        for name in _PACKAGES
+        if any(importlib.metadata.distributions(name=name))
       },
     },
   }

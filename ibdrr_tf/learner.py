@@ -24,7 +24,7 @@ from ibdrr_tf.classifier_folder import ClassifierFolder
 from ibdrr_tf.classifier_training import Network
 from ibdrr_tf.classifiers.classifier import Classifier
 from ibdrr_tf.classifiers.shrink import without_class
-from ibdrr_tf.codec_training import check_codec, prepare_codec
+from ibdrr_tf.codec_training import prepare_codec
 from ibdrr_tf.data.arriving import (
   Arrived,
   fingerprint,
@@ -50,7 +50,7 @@ from ibdrr_tf.state import (
 )
 from ibdrr_tf.state_config import check_fixed, config_of, to_stored
 from ibdrr_tf.step_evaluation import accuracy_on_held_out, codec_quality
-from ibdrr_tf.validation import validate
+from ibdrr_tf.validation import check_codec, validate
 
 __all__ = ["Learner", "Predictions"]
 

@@ -14,10 +14,11 @@ from typing import Any
 import ml_collections
 from absl import flags
 
-from ibdrr_tf import command_line, learner_report
+from ibdrr_tf import choices, command_line, learner_report
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.state import read_state
 from ibdrr_tf.state_config import config_of
+from ibdrr_tf.validation import validate
 
 __all__ = ["COMMANDS"]
 
@@ -42,7 +43,7 @@ def learn(argv: list[str]) -> None:
     "method": "how to learn; set by the first step (default sheet_replay)",
     "codec": "for methods that keep codes, in the first step: a name that "
     'comes with the package, a folder, or "" to train one (default cifar100)',
-    "distribute": "devices: auto, none, mirrored, multi_worker",
+    "distribute": f"devices: {', '.join(choices.STRATEGIES)}",
     "plugin": "Python file that registers methods or backbones of one's own",
   }
   for name, help_text in text.items():
@@ -94,6 +95,10 @@ def learn(argv: list[str]) -> None:
         f"class."
       )
   command_line.load_plugin(values.plugin)
+  choices.check_method_name(config.method)
+  choices.check_devices(config.distribute, config.cpu_devices)
+  validate(config)
+  command_line.say_starting()
   from ibdrr_tf import distribution
   from ibdrr_tf.data.image_files import BrokenImages
   from ibdrr_tf.learner import Learner
@@ -140,6 +145,7 @@ def classify(argv: list[str]) -> None:
     raise UserError("no image is given: ibdrr classify IMAGE --state=STATE.")
   state = _existing_state(values)
   command_line.load_plugin(values.plugin)
+  command_line.say_starting(result_on_stdout=True)
   from ibdrr_tf.data.images import open_images
   from ibdrr_tf.learner import Learner
 
@@ -200,6 +206,7 @@ def evaluate(argv: list[str]) -> None:
   rest = command_line.parse_flags(values, argv)
   folder, state = _one(rest, "a folder of classes"), _existing_state(values)
   command_line.load_plugin(values.plugin)
+  command_line.say_starting(result_on_stdout=True)
   from ibdrr_tf.learner import Learner
 
   result = Learner(state).evaluate(folder)
@@ -250,6 +257,7 @@ def forget(argv: list[str]) -> None:
       f"{', '.join(state.classes) or 'none'}."
     )
   command_line.load_plugin(values.plugin)
+  command_line.say_starting(result_on_stdout=True)
   from ibdrr_tf.learner import Learner
 
   Learner(folder).forget(name)

@@ -18,9 +18,8 @@ import shlex
 
 from absl import flags
 
-from ibdrr_tf import command_line, distribution, experiment, workdir
-from ibdrr_tf.methods import METHODS, check_method
-from ibdrr_tf.validation import validate
+from ibdrr_tf import choices, command_line
+from ibdrr_tf.validation import check_circumstances, validate
 
 __all__ = ["main"]
 
@@ -35,6 +34,11 @@ def main(argv: list[str]) -> None:
   command_line.refuse_arguments(rest)
   command_line.load_plugin(values.plugin)
   validate(config)
+  check_circumstances(config, values.workdir or "")
+  command_line.say_starting()
+  from ibdrr_tf import distribution, experiment, workdir
+  from ibdrr_tf.methods import check_method
+
   check_method(config)
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   experiment.run_experiment(
@@ -50,7 +54,7 @@ def _define_flags(values: flags.FlagValues) -> None:
   command_line.define_run_flags(values)
   command_line.define_codec_flag(values)
   text = {
-    "method": f"how to learn: {', '.join(sorted(METHODS))}",
+    "method": f"how to learn: {', '.join(sorted(choices.METHODS))}",
     "workdir": "folder of the run; default runs/<dataset>-<method>-<time>",
   }
   for name, help_text in text.items():

@@ -1,15 +1,17 @@
 """What the fields of a configuration may be; `config` has their defaults."""
 
+import pathlib
+
 import ml_collections
 
-from ibdrr_tf.classifiers import information_back, resnet
-from ibdrr_tf.classifiers.classifier import PRECISIONS
-from ibdrr_tf.classifiers.optimizer import SCHEDULES
+from ibdrr_tf import choices
+from ibdrr_tf.codec import pretrained
 from ibdrr_tf.config import baselines, get_config
+from ibdrr_tf.data.folder_layout import split_dirs
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.replay import code_memory, feeds, networks, selection, sheets
+from ibdrr_tf.replay import selection, sheets
 
-__all__ = ["validate"]
+__all__ = ["check_circumstances", "check_codec", "validate"]
 
 # What the numbers in a chain's header, and in tables of 16 bits, can tell.
 _MOST_GROUP = (1 << 16) - 1
@@ -22,7 +24,7 @@ _MOST_LEVELS = 127
 def validate(config: ml_collections.ConfigDict) -> None:
   """Refuses values that would fail later, and less clearly.
 
-  The method's name is not looked at: see `methods.check_method`.
+  Names of methods, devices and files are left to `check_circumstances`.
   """
   _check_fields(config, get_config(), "config")
   # Random numbers are drawn by int32 seeds.
@@ -47,14 +49,14 @@ def validate(config: ml_collections.ConfigDict) -> None:
       f"phases={config.scenario.phases} is too few: give --phases=1 or more, "
       f"the number of phases that follow the base phase."
     )
-  _one_of("precision", config.precision, (*PRECISIONS, "auto"))
+  _one_of("precision", config.precision, (*choices.PRECISIONS, "auto"))
   _validate_vqvae(config.vqvae)
   if config.bitswap.group > _MOST_GROUP:
     raise UserError(
       f"config.bitswap.group={config.bitswap.group} is too large: give "
       f"{_MOST_GROUP} or less."
     )
-  _one_of("bitswap.refit", config.bitswap.refit, code_memory.REFITS)
+  _one_of("bitswap.refit", config.bitswap.refit, choices.REFITS)
   for name, value in config.bitswap.items():
     if isinstance(value, str):
       continue
@@ -75,22 +77,55 @@ def validate(config: ml_collections.ConfigDict) -> None:
   for name in baselines():
     _validate_baseline(name, config[name])
   classifier = config.classifier
-  _one_of("classifier.backbone", classifier.backbone, resnet.BACKBONES)
-  _one_of("classifier.stem", classifier.stem, resnet.STEMS)
+  _one_of("classifier.backbone", classifier.backbone, choices.FEATURES)
+  _one_of("classifier.stem", classifier.stem, choices.STEMS)
   for name in ("width", "epochs", "batch_size"):
     _at_least(f"classifier.{name}", classifier[name], 1)
   for name in ("padding", "weight_decay", "warmup_epochs", "warmup_share"):
     _at_least(f"classifier.{name}", classifier[name], 0)
   _at_least("classifier.updates", classifier.updates, 0)
-  _one_of("classifier.schedule", classifier.schedule, SCHEDULES)
-  _one_of("classifier.stored", classifier.stored, networks.STORED)
+  _one_of("classifier.schedule", classifier.schedule, choices.SCHEDULES)
+  _one_of("classifier.stored", classifier.stored, choices.STORED)
   _momentum("classifier.momentum", classifier.momentum)
   _positive("classifier.learning_rate", classifier.learning_rate)
   _positive("classifier.decay_factor", classifier.decay_factor)
   _shares("classifier.milestones", classifier.milestones)
   _validate_replay(config.replay, config.ib)
-  features = resnet.FEATURES[classifier.backbone]
+  features = choices.FEATURES[classifier.backbone]
   _one_of("ib.feature", config.ib.feature, features)
+
+
+def check_codec(
+  config: ml_collections.ConfigDict, workdir: str | pathlib.Path
+) -> None:
+  """Refuses codecs that are not there, before anything is done for a run.
+
+  Args:
+    config: names one to take, or one to go on from.
+    workdir: of the run; once it has its codec, the other may be gone.
+  """
+  if (pathlib.Path(workdir) / "codec" / pretrained.VQVAE_FILE).is_file():
+    return
+  if config.codec:
+    pretrained.folder_of(config.codec)
+  elif config.vqvae.start_from:
+    pretrained.folder_of(config.vqvae.start_from, (pretrained.VQVAE_FILE,))
+
+
+def check_circumstances(
+  config: ml_collections.ConfigDict, workdir: str | pathlib.Path
+) -> None:
+  """Refuses what can be seen to be missing, or wrong, without TensorFlow.
+
+  Args:
+    config: names the method, the devices, the codec and the data set.
+    workdir: of the run.
+  """
+  choices.check_method_name(config.method)
+  choices.check_devices(config.distribute, config.cpu_devices)
+  check_codec(config, workdir)
+  if config.dataset == "folder":
+    split_dirs(config.data_dir)
 
 
 def _validate_memory(config: ml_collections.ConfigDict) -> None:
@@ -104,7 +139,7 @@ def _validate_memory(config: ml_collections.ConfigDict) -> None:
       )
   _one_of("memory.sheet", config.sheet, sheets.FORMATS)
   back = config.information_back
-  _one_of("memory.information_back", back, information_back.RAW_IMAGES)
+  _one_of("memory.information_back", back, choices.RAW_IMAGES)
 
 
 def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
@@ -192,14 +227,14 @@ def _validate_vqvae(config: ml_collections.ConfigDict) -> None:
 def _validate_replay(
   replay: ml_collections.ConfigDict, ib: ml_collections.ConfigDict
 ) -> None:
-  _one_of("replay.cache", replay.cache, feeds.CACHES)
+  _one_of("replay.cache", replay.cache, choices.CACHES)
   if not 0 <= replay.raw_share <= 1:
     raise UserError(
       f"config.replay.raw_share={replay.raw_share} is out of range: give a "
       f"number from 0 to 1."
     )
   _at_least("ib.weight", ib.weight, 0)
-  _one_of("ib.batch_norm", ib.batch_norm, information_back.BATCH_NORMS)
+  _one_of("ib.batch_norm", ib.batch_norm, choices.BATCH_NORMS)
 
 
 def _check_fields(config, expected, path: str) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs an experiment with several workers of this machine, over loopback:
 # launch/multi_worker.sh WORKERS [flags of python -m ibdrr_tf.main].
-# In a fresh clone it first makes .venv and installs what is needed.
+# In a fresh clone it first makes an environment and installs what is needed.
 #
 # Worker 0, the chief, speaks; what the others say is in their log files. When
 # one of them ends in failure, the others are stopped. Ports begin at
@@ -27,7 +27,7 @@ pids=()
 for ((i = workers - 1; i >= 0; i--)); do
   export TF_CONFIG="{\"cluster\": {\"worker\": [$addresses]},
     \"task\": {\"type\": \"worker\", \"index\": $i}}"
-  command=("$root/.venv/bin/python" -m ibdrr_tf.main
+  command=("$venv/bin/python" -m ibdrr_tf.main
     --distribute=multi_worker "$@")
   if ((i)); then
     "${command[@]}" >"$logs/worker-$i.log" 2>&1 &

@@ -60,11 +60,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import flags
 
-from ibdrr_tf import command_line, files
-from ibdrr_tf.bench.kinds import KINDS, Options
+from ibdrr_tf import choices, command_line, files
+from ibdrr_tf.bench.options import KINDS, Options
 from ibdrr_tf.codec import pretrained
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.methods import check_method
 from ibdrr_tf.validation import validate
 
 __all__ = ["main"]
@@ -106,8 +105,9 @@ def main(argv: list[str]) -> None:
       f"{', '.join(KINDS)}."
     )
   command_line.refuse_arguments(rest[1:])
+  choices.check_method_name(config.method)
+  choices.check_devices(config.distribute, config.cpu_devices)
   validate(config)
-  check_method(config)
   if values.picture and not values.photographs:
     raise UserError("--picture needs image files: give --photographs=DIR.")
   # Minutes of measuring must not end with a file that cannot be written.
@@ -128,7 +128,12 @@ def main(argv: list[str]) -> None:
     forms=tuple(name.strip() for name in values.forms.split(",") if name),
     json=values.json,
   )
-  measured = KINDS[rest[0]](config, options)
+  command_line.say_starting()
+  from ibdrr_tf.bench import kinds
+  from ibdrr_tf.methods import check_method
+
+  check_method(config)
+  measured = kinds.KINDS[rest[0]](config, options)
   if values.json:
     files.write_json(values.json, measured)
 

@@ -1,6 +1,5 @@
 """The kinds of measurement: each loads what it needs, measures and prints."""
 
-import dataclasses
 import os
 import pathlib
 import re
@@ -24,6 +23,7 @@ from ibdrr_tf.bench import (
   streaming,
   train,
 )
+from ibdrr_tf.bench.options import Options
 from ibdrr_tf.bench.table import print_table
 from ibdrr_tf.codec import model_file, pretrained
 from ibdrr_tf.codec.lossless import bit_swap_file
@@ -36,7 +36,7 @@ from ibdrr_tf.evaluation import figures
 from ibdrr_tf.replay.codec import encode_examples
 from ibdrr_tf.workdir import open_workdir
 
-__all__ = ["KINDS", "Options"]
+__all__ = ["KINDS"]
 
 _SOME = 10_000
 _COUNTS = (500, 2_000, 10_000, 50_000)
@@ -45,46 +45,6 @@ _SIZES = (32, 64, 224)
 _OF_A_SIZE = 250
 _QUICK_COUNTS = (100, 400)
 _QUICK_OF_A_SIZE = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-  """What a measurement is told besides the config.
-
-  Attributes:
-    arguments: of the command, as given.
-    codecs: names or folders; none is the kind's own choice.
-    dataset: as given; "" leaves the choice to the kind.
-    photographs: a folder of image files, or "".
-    picture: where to draw reconstructions, or "".
-    classify: a folder for the checkpoints of classifiers, or "".
-    quick: whether to measure less, in a minute or two.
-    sizes: whether to try sizes of chains and groups.
-    images: of `accuracy`, numbers of images that models are divided by.
-    budgets: of `accuracy`, bytes an image.
-    seeds: of `accuracy`, how many.
-    forms: of `accuracy`, those to measure; none is all.
-    json: where the figures go, or "".
-  """
-
-  arguments: tuple[str, ...] = ()
-  codecs: tuple[str, ...] = ()
-  dataset: str = ""
-  photographs: str = ""
-  picture: str = ""
-  classify: str = ""
-  quick: bool = False
-  sizes: bool = False
-  images: tuple[int, ...] = ()
-  budgets: tuple[int, ...] = ()
-  seeds: int = 1
-  forms: tuple[str, ...] = ()
-  json: str = ""
-
-  def folders(self, default: tuple[str, ...], **options: Any) -> list[str]:
-    """The folders of the codecs."""
-    names = self.codecs or default
-    return [str(pretrained.folder_of(name, **options)) for name in names]
 
 
 def _lossy(

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from ibdrr_tf.choices import CACHES
 from ibdrr_tf.classifiers.classifier import build_classifier
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
@@ -17,7 +18,7 @@ from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codec import encode_examples
-from ibdrr_tf.replay.feeds import CACHES, CodeFeed
+from ibdrr_tf.replay.feeds import CodeFeed
 from ibdrr_tf.replay.manifest import MemoryFolder
 
 __all__ = ["measure"]

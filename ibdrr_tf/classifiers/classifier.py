@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ibdrr_tf.choices import PRECISIONS
 from ibdrr_tf.classifiers import losses, resnet
 
 __all__ = [
-  "PRECISIONS",
   "Classifier",
   "Objective",
   "build_classifier",
@@ -21,13 +21,6 @@ __all__ = [
   "linear_head",
   "plain",
 ]
-
-# In what a backbone may compute, and Keras' policy for it.
-PRECISIONS = {
-  "float32": "float32",
-  "bfloat16": "mixed_bfloat16",
-  "float16": "mixed_float16",
-}
 
 # Maps a batch (images, labels, ...) to the parts of the loss, by name, each
 # the mean over the batch, and to the logits that accuracy is measured with.

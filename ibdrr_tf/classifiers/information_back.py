@@ -18,22 +18,9 @@ from ibdrr_tf.classifiers import batch_norm, losses
 from ibdrr_tf.classifiers.classifier import Classifier
 
 __all__ = [
-  "BATCH_NORMS",
-  "RAW_IMAGES",
   "ReplayClassifier",
   "similarity_loss",
 ]
-
-# Which raw images are at hand. none: the term is left out; star: those of the
-# new classes, as in IB-DRR*; exemplars: also a few of each old one, as in
-# IB-DRR.
-RAW_IMAGES = ("none", "star", "exemplars")
-
-# How the raw branch meets batch normalisation. The paper does not say.
-# moving: the running averages; batch: its own statistics, but the averages
-# stay; update: its own statistics, which also move the averages, to what raw
-# images there are: in later phases, mostly those of the new classes.
-BATCH_NORMS = ("moving", "batch", "update")
 
 
 def similarity_loss(raw: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:
@@ -95,7 +82,7 @@ class ReplayClassifier(Classifier):
     Args:
       weight: lambda; with 0 the raw images are not looked at.
       feature: name of the layer whose output is r.
-      batch_norm: see `BATCH_NORMS`.
+      batch_norm: see `choices.BATCH_NORMS`.
     """
     self._weight = weight
     self._batch_norm = batch_norm

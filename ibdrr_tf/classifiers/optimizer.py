@@ -9,7 +9,6 @@ import tensorflow as tf
 
 __all__ = [
   "L2SGD",
-  "SCHEDULES",
   "L2Adam",
   "OneCycle",
   "WarmupSteps",
@@ -18,9 +17,6 @@ __all__ = [
   "paper_sgd",
   "stepped_adam",
 ]
-
-# How the learning rate of SGD goes: the paper's steps, or up and down once.
-SCHEDULES = ("steps", "one_cycle")
 
 
 class _L2:

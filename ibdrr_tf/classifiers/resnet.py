@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ibdrr_tf.choices import FEATURES
+
 __all__ = [
   "BACKBONES",
-  "FEATURES",
-  "STEMS",
   "register_backbone",
   "resnet8",
   "resnet18",
@@ -82,8 +82,8 @@ def _residual_network(
     synchronized: whether batch statistics are taken over all replicas.
     last_relu: whether features pass a last ReLU (LUCIR leaves it out).
     conv: makes the convolutions, with the arguments of Conv2D.
-    stem: one of `STEMS`: `small` is a 3x3 convolution, `large` shrinks images
-      to a quarter by a 7x7 convolution and a maximum, as for ImageNet.
+    stem: one of `choices.STEMS`: `small` is a 3x3 convolution, `large` shrinks
+      images to a quarter by a 7x7 convolution and a maximum, as for ImageNet.
 
   Returns:
     Features, float32 [b, widths[-1]].
@@ -139,14 +139,6 @@ resnet8 = functools.partial(_cifar_resnet, blocks=1)
 resnet32 = functools.partial(_cifar_resnet, blocks=5)
 
 BACKBONES = {"resnet8": resnet8, "resnet18": resnet18, "resnet32": resnet32}
-
-STEMS = ("small", "large")
-# Layers whose output can serve as features: the ends of stages, and the last.
-FEATURES: dict[str, tuple[str, ...]] = {
-  "resnet8": ("stage_0", "stage_1", "stage_2", "features"),
-  "resnet18": ("stage_0", "stage_1", "stage_2", "stage_3", "features"),
-  "resnet32": ("stage_0", "stage_1", "stage_2", "features"),
-}
 
 
 def register_backbone(

@@ -20,9 +20,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import flags
 
-from ibdrr_tf import command_line
+from ibdrr_tf import choices, command_line
 from ibdrr_tf.codec import commands, pretrained
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.validation import validate
 
 __all__ = ["main"]
 
@@ -121,6 +122,9 @@ def _train(values: flags.FlagValues, argv: list[str]) -> None:
   config, rest = command_line.parse_config(values, argv)
   command_line.refuse_arguments(rest[2:])
   output = _output(values, "DIR")
+  choices.check_devices(config.distribute, config.cpu_devices)
+  validate(config)
+  command_line.say_starting()
   from ibdrr_tf.codec_training import command
 
   command.train(config, rest[1] if rest[1:] else "", output)

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from ibdrr_tf import files
+from ibdrr_tf import command_line, files
 from ibdrr_tf.codec import archive as archives
 from ibdrr_tf.codec import pretrained
 from ibdrr_tf.data.image_files import BrokenImages
@@ -215,6 +215,7 @@ def export(output: str, codec: str, force: bool) -> None:
   folder = pretrained.folder_of(codec)
   _say_new_parents(output)
   files.beside(path)  # Refuses a wrong place before TensorFlow is loaded.
+  command_line.say_starting(result_on_stdout=True)
   from ibdrr_tf.codec import image_codec
 
   image_codec.export(image_codec.load_image_codec(folder), path)
@@ -230,6 +231,7 @@ def _open_pile(source: str, skip_broken: bool) -> Pile:
 
 
 def _load(folder: pathlib.Path, max_pixels: int | None = None) -> Any:
+  command_line.say_starting(result_on_stdout=True)
   from ibdrr_tf.codec import image_codec
 
   options = {} if max_pixels is None else {"most_places": max_pixels // 64}

@@ -17,7 +17,6 @@ from ibdrr_tf.codec_training.lossy import (
   train_vqvae,
 )
 from ibdrr_tf.codec_training.run_codec import (
-  check_codec,
   export_codec,
   prepare_codec,
 )
@@ -27,7 +26,6 @@ __all__ = [
   "STATIC_FILE",
   "VQVAE_FILE",
   "BitSwapTrainer",
-  "check_codec",
   "draw_reconstructions",
   "evaluate_vqvae",
   "export_codec",

@@ -16,24 +16,7 @@ from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.codec import ReplayCodec
 
-__all__ = ["check_codec", "export_codec", "prepare_codec"]
-
-
-def check_codec(
-  config: ml_collections.ConfigDict, workdir: str | pathlib.Path
-) -> None:
-  """Refuses codecs that are not there, before anything is done for a run.
-
-  Args:
-    config: names one to take, or one to go on from.
-    workdir: of the run; once it has its codec, the other may be gone.
-  """
-  if (pathlib.Path(workdir) / "codec" / pretrained.VQVAE_FILE).is_file():
-    return
-  if config.codec:
-    pretrained.folder_of(config.codec)
-  elif config.vqvae.start_from:
-    pretrained.folder_of(config.vqvae.start_from, (pretrained.VQVAE_FILE,))
+__all__ = ["export_codec", "prepare_codec"]
 
 
 def prepare_codec(

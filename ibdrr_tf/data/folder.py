@@ -22,6 +22,7 @@ import tqdm
 from ibdrr_tf import errors
 from ibdrr_tf.data import image_files, resize, source
 from ibdrr_tf.data.examples import Examples, in_memory
+from ibdrr_tf.data.folder_layout import split_dirs
 
 __all__ = ["first_size", "load_classes", "load_folder", "split_folders"]
 
@@ -59,7 +60,7 @@ def load_folder(
   """
   resize.check_size(image_size)
   with _readable_folders():
-    train_dir, test_dir = _split_dirs(data_dir)
+    train_dir, test_dir = split_dirs(data_dir)
     class_names = _shared_classes(train_dir, test_dir)
     train, test = (_list_files(d, class_names) for d in (train_dir, test_dir))
   train, test = _open_splits(
@@ -152,33 +153,6 @@ def _readable_folders() -> Iterator[None]:
       f"The folder '{error.filename}' cannot be read ({error.strerror}): give "
       "yourself the right to, or choose another."
     ) from error
-
-
-def _split_dirs(
-  data_dir: str | os.PathLike[str],
-) -> tuple[pathlib.Path, pathlib.Path]:
-  """Finds the folders of the training and the test split."""
-  layout = "train/<class>/ and val/<class>/ (or test/<class>/)"
-  if not data_dir:
-    raise errors.UserError(
-      "The data set 'folder' needs a folder of images: set --data_dir to one "
-      f"that holds {layout}."
-    )
-  root = pathlib.Path(data_dir).expanduser()
-  if not root.is_dir():
-    raise errors.UserError(
-      f"The folder '{root}' does not exist: set --data_dir to one that holds "
-      f"{layout}."
-    )
-  train = root / "train"
-  test = root / "val" if (root / "val").is_dir() else root / "test"
-  for split, name in ((train, "train/"), (test, "val/ or test/")):
-    if not split.is_dir():
-      raise errors.UserError(
-        f"The folder '{root}' has no {name}: set --data_dir to one that holds "
-        f"{layout}."
-      )
-  return train, test
 
 
 def _class_names(folder: pathlib.Path) -> set[str]:

@@ -9,10 +9,10 @@ import ml_collections
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf import classifier_training
+from ibdrr_tf import choices, classifier_training
 from ibdrr_tf.classifier_training import Network, Recipe
 from ibdrr_tf.classifiers import classifier as classifiers
-from ibdrr_tf.classifiers.information_back import RAW_IMAGES, ReplayClassifier
+from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.data.examples import Examples
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.distribution import Team
@@ -176,7 +176,7 @@ class Method:
     if not issubclass(kind, ReplayedMemory):
       return ("none",)
     fixed = getattr(self.memory, "keywords", {}).get("raw")
-    return RAW_IMAGES if fixed is None else ("none", fixed)
+    return choices.RAW_IMAGES if fixed is None else ("none", fixed)
 
 
 def register_method(name: str) -> Callable[[Method], Method]:
@@ -193,6 +193,7 @@ def register_method(name: str) -> Callable[[Method], Method]:
         f"the method {name!r} is a {type(method).__name__}: give a Method."
       )
     METHODS[name] = method
+    choices.METHODS.add(name)
     return method
 
   return register
@@ -200,11 +201,7 @@ def register_method(name: str) -> Callable[[Method], Method]:
 
 def method_named(name: str) -> Method:
   """The method of a name; a sentence if there is none."""
-  if name not in METHODS:
-    raise UserError(
-      f"there is no method {name!r}: choose from {', '.join(sorted(METHODS))}, "
-      f"or load the plugin that registers it."
-    )
+  choices.check_method_name(name)
   return METHODS[name]
 
 

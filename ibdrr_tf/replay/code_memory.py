@@ -26,13 +26,8 @@ from ibdrr_tf.replay.memory import Embeds, Setting
 from ibdrr_tf.replay.replayed_memory import ReplayedMemory, order_of
 from ibdrr_tf.replay.stream_feed import StreamFeed
 
-__all__ = ["REFITS", "CodeMemory"]
+__all__ = ["CodeMemory"]
 
-# When Bit-Swap is fine-tuned. always: in each step, as in the paper. growth:
-# once memory has grown by half since the last time, so that the cost of all
-# fine-tunings together is a few times that of the last, or once codes have
-# become coarser. never: only where there is no model at all.
-REFITS = ("always", "growth", "never")
 _GROWTH = 1.5
 _CODE_BYTES = 2  # in RAM
 # How far an estimate of bytes may be wrong; and what a chain adds, with its

@@ -25,15 +25,12 @@ from ibdrr_tf.replay.codec import decode_codes, decode_images
 from ibdrr_tf.replay.codes import Codes
 
 __all__ = [
-  "CACHES",
   "CodeFeed",
   "Feed",
   "ImageFeed",
   "Prepared",
   "Twins",
 ]
-
-CACHES = ("codes", "images")
 
 
 class Prepared(NamedTuple):

@@ -19,7 +19,6 @@ from ibdrr_tf import files
 from ibdrr_tf.errors import UserError
 
 __all__ = [
-  "STORED",
   "eight_bit_size",
   "pack",
   "read_network",
@@ -27,7 +26,6 @@ __all__ = [
   "write_network",
 ]
 
-STORED = ("float32", "int8")
 _LEVELS = 127
 
 
@@ -98,7 +96,7 @@ def write_network(
   Args:
     path: the file.
     weights: of the model.
-    stored: one of `STORED`.
+    stored: one of `choices.STORED`.
   """
   files.write_bytes(path, _to_file(weights, stored))
 

@@ -40,7 +40,7 @@ class ReplayedMemory(Memory):
   Args:
     setting: where and how.
     step: see `Memory`.
-    raw: which raw images are at hand, of `information_back.RAW_IMAGES`; None
+    raw: which raw images are at hand, of `choices.RAW_IMAGES`; None
       takes `memory.information_back`.
 
   Attributes:

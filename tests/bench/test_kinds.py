@@ -5,6 +5,7 @@ import pytest
 from ibdrr_tf import config as configs
 from ibdrr_tf.bench import growth, kinds, lossless, train
 from ibdrr_tf.bench.__main__ import main
+from ibdrr_tf.bench.options import Options
 from ibdrr_tf.bench.table import print_table
 
 
@@ -24,7 +25,7 @@ def test_data_that_are_at_hand(
     (tmp_path / "cifar100").mkdir()
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   monkeypatch.setattr(kinds, "load_data", lambda config: [config.dataset])
-  options = kinds.Options(quick=quick, dataset=dataset)
+  options = Options(quick=quick, dataset=dataset)
   assert kinds._source(configs.get_config(), options) == want
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 
 from ibdrr_tf.bench import replay
-from ibdrr_tf.replay.feeds import CACHES
+from ibdrr_tf.choices import CACHES
 
 
 def test_every_way_to_feed_a_step_is_timed(codec_folder):

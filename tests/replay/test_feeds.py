@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from tiny_codec import small_vqvae
 
+from ibdrr_tf import choices
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import in_memory, take
 from ibdrr_tf.replay import feeds
@@ -60,7 +61,7 @@ def crop(image, drawn):
   return cut[:, ::-1] if flip else cut
 
 
-@pytest.mark.parametrize("cache", feeds.CACHES)
+@pytest.mark.parametrize("cache", choices.CACHES)
 def test_images_are_reconstructions_under_their_augmentation(
   vqvae, raw, codes, cache
 ):

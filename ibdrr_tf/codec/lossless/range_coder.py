@@ -1,9 +1,10 @@
 """The range coder of TensorFlow Compression, as pure functions.
 
-This is the only file that imports `tensorflow_compression`. Its ops keep their
-state in handles that are changed in place and cannot be stored, so here every
-handle is made, used and finished within one call, or passed on explicitly from
-one `decode_next` to the next.
+This is the only file that imports `tensorflow_compression`, or, for TensorFlow
+2.17, `tensorflow_compression_ops`: the same ops, which write the same bytes.
+They keep their state in handles that are changed in place and cannot be stored,
+so here every handle is made, used and finished within one call, or passed on
+explicitly from one `decode_next` to the next.
 
 A *table* is the distribution of one symbol, in integers: `[16, 0, c_1, …,
 65536]`, where c_k / 65536 is the probability of a symbol less than k. Many
@@ -15,9 +16,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_compression as tfc
 
 from ibdrr_tf.errors import UserError
+
+try:
+  import tensorflow_compression as tfc
+except ModuleNotFoundError:
+  import tensorflow_compression_ops as tfc
 
 __all__ = [
   "PRECISION",

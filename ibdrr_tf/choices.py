@@ -1,0 +1,102 @@
+"""The names that fields of a configuration may have.
+
+The modules that give these names a meaning import them from here. Nothing here
+needs TensorFlow, so a wrong name is answered before TensorFlow is imported.
+"""
+
+from ibdrr_tf.errors import UserError
+
+__all__ = [
+  "BATCH_NORMS",
+  "CACHES",
+  "FEATURES",
+  "METHODS",
+  "PRECISIONS",
+  "RAW_IMAGES",
+  "REFITS",
+  "SCHEDULES",
+  "STEMS",
+  "STORED",
+  "STRATEGIES",
+  "check_devices",
+  "check_method_name",
+]
+
+# `register_method` adds to these.
+METHODS = {
+  "drr",
+  "finetune",
+  "gfr",
+  "ib_drr",
+  "ib_drr_star",
+  "icarl",
+  "jpeg_replay",
+  "lucir",
+  "lwf",
+  "mnemonics",
+  "raw_replay",
+  "sheet_replay",
+  "upper_bound",
+  "webp_replay",
+}
+
+# Backbones, and the layers whose output can serve as features: the ends of
+# stages, and the last. `register_backbone` adds to these.
+FEATURES: dict[str, tuple[str, ...]] = {
+  "resnet8": ("stage_0", "stage_1", "stage_2", "features"),
+  "resnet18": ("stage_0", "stage_1", "stage_2", "stage_3", "features"),
+  "resnet32": ("stage_0", "stage_1", "stage_2", "features"),
+}
+STEMS = ("small", "large")
+
+# In what a backbone may compute, and Keras' policy for it.
+PRECISIONS = {
+  "float32": "float32",
+  "bfloat16": "mixed_bfloat16",
+  "float16": "mixed_float16",
+}
+# In what the network of a step is stored.
+STORED = ("float32", "int8")
+# How the learning rate of SGD goes: the paper's steps, or up and down once.
+SCHEDULES = ("steps", "one_cycle")
+
+# Which raw images Information Back has. none: the term is left out; star: those
+# of the new classes, as in IB-DRR*; exemplars: also a few of each old one, as
+# in IB-DRR.
+RAW_IMAGES = ("none", "star", "exemplars")
+# How its raw branch meets batch normalisation. The paper does not say.
+# moving: the running averages; batch: its own statistics, but the averages
+# stay; update: its own statistics, which also move the averages, to what raw
+# images there are: in later phases, mostly those of the new classes.
+BATCH_NORMS = ("moving", "batch", "update")
+
+# When Bit-Swap is fine-tuned. always: in each step, as in the paper. growth:
+# once memory has grown by half since the last time, so that the cost of all
+# fine-tunings together is a few times that of the last, or once codes have
+# become coarser. never: only where there is no model at all.
+REFITS = ("always", "growth", "never")
+# What of a memory of codes is kept in RAM.
+CACHES = ("codes", "images")
+
+# How to use several devices.
+STRATEGIES = ("auto", "none", "mirrored", "multi_worker")
+
+
+def check_method_name(name: str) -> None:
+  """Raises UserError if no method of this name is registered."""
+  if name not in METHODS:
+    raise UserError(
+      f"there is no method {name!r}: choose from {', '.join(sorted(METHODS))}, "
+      f"or load the plugin that registers it."
+    )
+
+
+def check_devices(strategy: str, cpu_devices: int) -> None:
+  """Raises UserError for an unknown strategy or a negative number."""
+  if strategy not in STRATEGIES:
+    raise UserError(
+      f"--distribute={strategy} is unknown: choose from "
+      f"{', '.join(STRATEGIES)}."
+    )
+  if cpu_devices < 0:
+    raise UserError(f"--cpu_devices={cpu_devices} is negative: give 0 or more.")

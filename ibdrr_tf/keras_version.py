@@ -1,0 +1,23 @@
+"""Makes sure that `tf.keras` is Keras 2, for which this package is written."""
+
+import tensorflow as tf
+
+from ibdrr_tf.errors import UserError
+
+__all__ = ["check"]
+
+
+def check() -> None:
+  """Refuses to share a process with a `tf.keras` that is Keras 3.
+
+  TensorFlow decides when `tf.keras` is first used, and does not decide again.
+
+  Raises:
+    UserError: if `tf.keras` was Keras 3 before `ibdrr_tf` was imported.
+  """
+  if not tf.keras.__version__.startswith("2."):
+    raise UserError(
+      f"tf.keras is Keras {tf.keras.__version__} already, and ibdrr_tf needs "
+      f"Keras 2: import ibdrr_tf before tf.keras is used, or set the "
+      f"environment variable TF_USE_LEGACY_KERAS=1."
+    )
