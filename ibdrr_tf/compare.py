@@ -177,8 +177,8 @@ def _configs(
       "--class_orders is for --methods to be run: name some, or drop it."
     )
   configs = {}
-  choices = itertools.product(methods, orders or [""], seeds or [""])
-  for method, order, seed in choices:
+  planned_runs = itertools.product(methods, orders or [""], seeds or [""])
+  for method, order, seed in planned_runs:
     name = f"{method}-order-{order}" if order else method
     name += f"-seed-{int(seed)}" if seed else ""
     _refuse_twice(name, [*runs, *configs])

@@ -43,6 +43,7 @@ from ibdrr_tf.replay.networks import eight_bit_size
 from ibdrr_tf.state import (
   State,
   claim_traces,
+  is_claimed,
   read_state,
   refuse_foreign,
   remove_traces,
@@ -252,9 +253,22 @@ class Learner:
       return self._learn(task, tuple(classes), print_)
 
   def retrain(self) -> dict[str, Any]:
-    """Trains the network again on what is remembered, without new images."""
+    """Trains the network again on what is remembered, without new images.
+
+    A call that was interrupted after its step had been committed is brought to
+    its end when it is repeated.
+
+    Returns:
+      What the step did, as in `history`.
+    """
     with self._changing():
       self._require_class()
+      last = f"retrain {self.step}"
+      if self.history[-1].get("fingerprint") == last and self._team.ask_chief(
+        lambda: "yes" if is_claimed(self.path, self._claim(last)) else ""
+      ):
+        self._settle()
+        return self.history[-1]
       if not self.ledger().images:
         raise UserError(
           f"the method {self.config.method} keeps no images to train on again: "
@@ -406,7 +420,7 @@ class Learner:
     # Weights and batches are stateless functions of the seed; with
     # deterministic ops a step that was interrupted ends with the same result.
     tf.config.experimental.enable_op_determinism()
-    claim = json.dumps([print_, to_stored(self.config)])
+    claim = self._claim(print_)
     self._team.on_chief(
       lambda: claim_traces(self.path, claim, is_new=self._state is None)
     )
@@ -450,6 +464,10 @@ class Learner:
     )
     self._commit(state, network)
     return record
+
+  def _claim(self, print_: str) -> str:
+    """Tells a step in progress: its data and its configuration."""
+    return json.dumps([print_, to_stored(self.config)])
 
   def _ledger(self, step: int, classifier: Classifier | None) -> Ledger:
     """The bytes that are kept after a step, committed or about to be.

@@ -115,7 +115,10 @@ def learn(argv: list[str]) -> None:
     except BrokenImages as error:
       raise UserError(f"{error} --skip_broken leaves them out.") from error
   if learner.step == before:
-    team.say(f"step {record['step']} has learned this data already.")
+    done = "has learned this data already"
+    if values.retrain:
+      done = "was interrupted at its very end and is finished now"
+    team.say(f"step {record['step']} {done}.")
   team.say(learner_report.step(read_state(state), record, state))
   for warning in learner_report.warnings(read_state(state)):
     if team.is_chief:

@@ -23,6 +23,7 @@ from ibdrr_tf.errors import UserError
 __all__ = [
   "State",
   "claim_traces",
+  "is_claimed",
   "read_state",
   "refuse_foreign",
   "remove_traces",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 _FILE = "state.json"
+_FIRST = "first"  # How the claim of a first step begins.
+_CLAIM = pathlib.PurePath("checkpoints", "claim.txt")
 _VERSION = 1
 # What a benchmark leaves in its folder before the first step.
 _BENCHMARK = ("config.json", "tensorboard")
@@ -131,40 +134,64 @@ def claim_traces(folder: pathlib.Path, claim: str, *, is_new: bool) -> None:
     is_new: whether no step has been committed yet. Then codec and memory are
       traces too.
   """
-  path = folder / "checkpoints" / "claim.txt"
-  claim = hashlib.sha256(claim.encode()).hexdigest()
   files.remove_leftovers(folder)
-  if path.is_file() and path.read_text() == claim:
+  if is_claimed(folder, claim, is_new=is_new):
     return
+  path = folder / _CLAIM
   leftovers = [entry for entry in path.parent.glob("*") if entry != path]
   if is_new:
     names = ("memory", "codec", "features", "classifier")
     leftovers += [folder / name for name in names]
   for leftover in leftovers:
     shutil.rmtree(leftover, ignore_errors=True)
-  files.write_text(path, claim)
+  files.write_text(path, _claim_text(claim, is_new))
+
+
+def is_claimed(
+  folder: pathlib.Path, claim: str, *, is_new: bool = False
+) -> bool:
+  """Whether the traces of a step are there: it has begun and not ended."""
+  return _read_claim(folder) == _claim_text(claim, is_new).encode()
+
+
+def _claim_text(claim: str, is_new: bool) -> str:
+  digest = hashlib.sha256(claim.encode()).hexdigest()
+  return f"{_FIRST} {digest}" if is_new else digest
+
+
+def _read_claim(folder: pathlib.Path) -> bytes | None:
+  path = folder / _CLAIM
+  return path.read_bytes() if path.is_file() else None
 
 
 def remove_traces(folder: pathlib.Path, *, pictures: bool) -> None:
-  """Removes what a step in progress needs.
+  """Removes what a step in progress needs; its claim goes last.
 
   Args:
     folder: of the state.
     pictures: whether to remove pictures of the codec's training as well, which
       may show images of a class that is to be forgotten.
   """
-  shutil.rmtree(folder / "checkpoints", ignore_errors=True)
   if pictures:
     (folder / "reconstructions.png").unlink(missing_ok=True)
     shown = folder / "tensorboard" / "vqvae" / "pictures"
     shutil.rmtree(shown, ignore_errors=True)
+  claim = folder / _CLAIM
+  for entry in list(claim.parent.glob("*")):
+    if entry != claim:
+      shutil.rmtree(entry, ignore_errors=True)
+  shutil.rmtree(claim.parent, ignore_errors=True)
 
 
 def refuse_foreign(folder: pathlib.Path) -> None:
-  """Refuses a folder of other files, in which no step has begun."""
+  """Refuses a folder of other files, in which no first step has begun.
+
+  Whoever has lost `state.json` still has a memory, which a first step would
+  remove.
+  """
   if not folder.is_dir() or (folder / _FILE).exists():
     return
-  if (folder / "checkpoints" / "claim.txt").is_file():
+  if (_read_claim(folder) or b"").startswith(_FIRST.encode()):
     return
   foreign = [
     entry.name

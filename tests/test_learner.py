@@ -232,32 +232,50 @@ class Killed(BaseException):
   """Stands for the end of the process: nothing may catch it."""
 
 
-def dies_after(monkeypatch, count):
+def dies_after(monkeypatch, count, names=("replace", "fsync")):
   """Lets so many renames and flushes pass, then ends the process."""
   left = [count]
-  for name in ("replace", "fsync"):
+  for name in names:
     real = getattr(os, name)
 
-    def wrapped(*args, real=real):
+    def wrapped(*args, real=real, **options):
       if not left[0]:
         raise Killed
       left[0] -= 1
-      return real(*args)
+      return real(*args, **options)
 
     monkeypatch.setattr(os, name, wrapped)
 
 
+# What may be killed: the same call again ends as if it had not been.
+CALLS = {
+  "learn": lambda learner: learner.learn(DAYS[2]),
+  "forget": lambda learner: learner.forget("dog"),
+  "retrain": lambda learner: learner.retrain(),
+}
+RENAMES = ("replace", "fsync")
+
+
 @pytest.mark.parametrize(
-  ("method", "kills"), [("raw_replay", range(12)), ("drr", (3, 5, 7))]
+  ("method", "call", "kills", "names"),
+  [
+    ("raw_replay", "learn", range(12), RENAMES),
+    ("drr", "learn", (3, 5, 7), RENAMES),
+    ("raw_replay", "forget", range(10), RENAMES),
+    ("raw_replay", "retrain", (0, 5, 6, 7, 8, 9, 11), RENAMES),
+    # What a step removes after its commit.
+    ("raw_replay", "retrain", (14, 16, 17, 18), ("unlink",)),
+    ("raw_replay", "forget", (4, 5, 6, 7), ("unlink",)),
+  ],
 )
 def test_killed_at_any_instant_the_state_is_before_or_after(
-  codec, tmp_path, monkeypatch, method, kills
+  codec, tmp_path, monkeypatch, method, call, kills, names
 ):
   """Killed at instants all over a step; the same call ends as if not."""
   for data in DAYS[:2]:
     Learner(tmp_path / "before", config=tiny_config(codec, method)).learn(data)
   shutil.copytree(tmp_path / "before", tmp_path / "after")
-  Learner(tmp_path / "after").learn(DAYS[2])
+  CALLS[call](Learner(tmp_path / "after"))
   before, after = (
     without_times(states.read_state(tmp_path / name))
     for name in ("before", "after")
@@ -267,23 +285,31 @@ def test_killed_at_any_instant_the_state_is_before_or_after(
     path = tmp_path / f"{kill}"
     shutil.copytree(tmp_path / "before", path)
     with monkeypatch.context() as patch:
-      dies_after(patch, kill)
+      dies_after(patch, kill, names)
       with pytest.raises(Killed):
-        Learner(path).learn(DAYS[2])
+        CALLS[call](Learner(path))
     state = without_times(states.read_state(path))
     assert state in (before, after)
     seen.append(state == after)
     # What was killed can be opened as it is; the call brings it to its end.
     assert Learner(path).memory.step == state.step
-    Learner(path).learn(DAYS[2])
+    CALLS[call](Learner(path))
     got = contents(path)
     assert set(got) == set(want)
     for name in want:
       if name != "state.json":
         assert got[name] == want[name], (kill, name)
     assert without_times(states.read_state(path)) == after
-  if method == "raw_replay":
-    assert seen == sorted(seen) and True in seen and False in seen
+  assert seen == sorted(seen)
+  if method == "raw_replay" and names == RENAMES:
+    assert True in seen and False in seen
+
+
+def test_a_retraining_that_has_ended_may_be_asked_for_again(codec, tmp_path):
+  config = tiny_config(codec, "raw_replay")
+  Learner(tmp_path / "S", config=config).learn(DAYS[0])
+  for step in (1, 2):
+    assert Learner(tmp_path / "S").retrain()["step"] == step
 
 
 def test_other_data_after_a_kill_is_a_step_of_its_own(
@@ -544,6 +570,24 @@ def test_a_folder_of_other_files_is_refused_and_left_alone(codec, tmp_path):
     learner.learn(DAYS[0])
   assert precious.read_text() == "precious"
   assert not (tmp_path / "S/.lock").exists()
+
+
+def test_a_memory_whose_state_is_lost_is_left_alone(
+  week, tmp_path, monkeypatch
+):
+  """The traces of a later step do not make the folder that of a first one."""
+  _, folder = week
+  shutil.copytree(folder / "after-1", tmp_path / "S")
+  with monkeypatch.context() as patch:
+    dies_after(patch, 3)
+    with pytest.raises(Killed):
+      Learner(tmp_path / "S").learn(DAYS[2])
+  (tmp_path / "S/state.json").unlink()
+  before = contents(tmp_path / "S")
+  config = tiny_config(folder / "S/codec")
+  with pytest.raises(UserError, match="holds no state but other files"):
+    Learner(tmp_path / "S", config=config).learn(DAYS[0])
+  assert contents(tmp_path / "S") == before
 
 
 def test_a_process_killed_at_its_very_start_leaves_a_usable_folder(

@@ -7,16 +7,20 @@ unless told to. So a check is always made together with what it guards:
 
 TensorFlow wraps the sentence of a failed check in words of its own.
 `as_user_error` finds the sentence again, among those that were ever given to a
-check.
+check. `told` does so for all that runs in its context:
+
+>>> with told("the codes cannot be decoded: restore them from a copy."):
+...   images = decode(codes)
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from ibdrr_tf.errors import UserError
 
-__all__ = ["FAILURES", "as_user_error", "guarded"]
+__all__ = ["FAILURES", "as_user_error", "guarded", "told"]
 
 # What TensorFlow raises where a check, or a kernel's own check, fails.
 FAILURES = (tf.errors.InvalidArgumentError, tf.errors.DataLossError)
@@ -58,3 +62,16 @@ def as_user_error(error: tf.errors.OpError, otherwise: str) -> UserError:
   """
   found = [known for known in _sentences if known in error.message]
   return UserError(f"{max(found, key=len)}." if found else otherwise)
+
+
+@contextlib.contextmanager
+def told(otherwise: str) -> Iterator[None]:
+  """Raises the sentence of a failed check as UserError.
+
+  Args:
+    otherwise: a sentence for errors that no check foresaw.
+  """
+  try:
+    yield
+  except FAILURES as error:
+    raise as_user_error(error, otherwise) from error

@@ -48,6 +48,7 @@ _NUMBERS = 4
 _PREFIX = len(_MAGIC) + 1 + 8 + 4 * _NUMBERS
 _CHECKSUM = 8
 _DAMAGED = "the string is damaged: restore it from a copy"
+_UNFIT = "the codec cannot code this: give uint8 images, or codes of this codec"
 # Chains have 16 bits for a side of their grid.
 _MOST_SIDE = vqvae.STRIDE * ((1 << 16) - 1)
 # The VQ-VAE takes as many images at once as have so many pixels together.
@@ -154,7 +155,24 @@ class ImageCodec(tf.Module):
     Raises:
       UserError: if images have another type or shape.
     """
-    return self.encode_checked(_check_images(images))
+    images = _check_images(images)
+    with checks.told(f"{_UNFIT}."):
+      return self.encode_checked(images)
+
+  def decode(
+    self, top: np.ndarray | tf.Tensor, bottom: np.ndarray | tf.Tensor
+  ) -> tf.Tensor:
+    """Codes to uint8 images of the padded size; crop with `[:, :h, :w]`.
+
+    Args:
+      top: int32, as `encode` gives it.
+      bottom: likewise.
+
+    Raises:
+      UserError: if they are not codes of this model.
+    """
+    with checks.told(f"{_UNFIT}."):
+      return self.decode_checked(top, bottom)
 
   def compress(self, images: np.ndarray | tf.Tensor) -> tf.Tensor:
     """Images, uint8 [n, h, w, 3], to a string [].
@@ -162,7 +180,32 @@ class ImageCodec(tf.Module):
     Raises:
       UserError: if images have another type or shape.
     """
-    return self.compress_checked(_check_images(images))
+    images = _check_images(images)
+    with checks.told(f"{_UNFIT}."):
+      return self.compress_checked(images)
+
+  def decompress(self, string: bytes | tf.Tensor) -> tf.Tensor:
+    """The inverse of `compress`, as far as the codes allow.
+
+    Raises:
+      UserError: if the string is damaged, cut off, of another codec or of a
+        newer format.
+    """
+    string = _check_string(string)
+    with checks.told(f"{_DAMAGED}."):
+      return self.decompress_checked(string)
+
+  def decompress_codes(
+    self, string: bytes | tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """The codes in a string: exactly those that `encode` gave.
+
+    Raises:
+      UserError: as `decompress`.
+    """
+    string = _check_string(string)
+    with checks.told(f"{_DAMAGED}."):
+      return self.decompress_codes_checked(string)
 
   @tf.function(
     autograph=False,
@@ -193,8 +236,8 @@ class ImageCodec(tf.Module):
   @tf.function(
     autograph=False, input_signature=[tf.TensorSpec([None] * 4, tf.int32)] * 2
   )
-  def decode(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
-    """Codes to uint8 images of the padded size; crop with `[:, :h, :w]`."""
+  def decode_checked(self, top: tf.Tensor, bottom: tf.Tensor) -> tf.Tensor:
+    """`decode` in a graph, which raises errors of TensorFlow."""
     shapes = self._code_shapes(tf.shape(top)[1:3])
     shapes = [tf.concat([tf.shape(top)[:1], s], axis=0) for s in shapes]
     belong = [
@@ -240,14 +283,16 @@ class ImageCodec(tf.Module):
     return tf.strings.join([header, _checksum(header), body])
 
   @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
-  def decompress(self, string: tf.Tensor) -> tf.Tensor:
-    """The inverse of `compress`, as far as the codes allow."""
+  def decompress_checked(self, string: tf.Tensor) -> tf.Tensor:
+    """`decompress` in a graph, which raises errors of TensorFlow."""
     size, top, bottom = self._open(string)
-    return self.decode(top, bottom)[:, : size[1], : size[2]]
+    return self.decode_checked(top, bottom)[:, : size[1], : size[2]]
 
   @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.string)])
-  def decompress_codes(self, string: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The codes in a string: exactly those that `encode` gave."""
+  def decompress_codes_checked(
+    self, string: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """`decompress_codes` in a graph, which raises errors of TensorFlow."""
     return self._open(string)[1:]
 
   def _open(self, string: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -384,9 +429,9 @@ def _exported(codec: ImageCodec) -> tf.Module:
   module = tf.Module()
   module.encode = _refusing(codec.encode_checked)
   module.compress = _refusing(codec.compress_checked)
-  module.decode = codec.decode
-  module.decompress = codec.decompress
-  module.decompress_codes = codec.decompress_codes
+  module.decode = codec.decode_checked
+  module.decompress = codec.decompress_checked
+  module.decompress_codes = codec.decompress_codes_checked
   return module
 
 
@@ -438,6 +483,22 @@ def _check_images(images: np.ndarray | tf.Tensor) -> tf.Tensor:
     shown = shape.as_list() if shape.rank is not None else "of unknown shape"
     raise UserError(f"{_refusal(images.dtype, shown)}.")
   return tf.convert_to_tensor(images)
+
+
+def _check_string(string: bytes | tf.Tensor) -> tf.Tensor:
+  """Refuses all but one string."""
+  if not tf.is_tensor(string):
+    # An array of bytes would lose zeros at its end.
+    kind = type(string).__name__
+    string = tf.constant(string) if isinstance(string, bytes) else None
+  else:
+    kind = f"{string.dtype.name} {string.shape}"
+  if string is None or string.dtype != tf.string or string.shape.rank:
+    raise UserError(
+      f"{kind} is not a string of compressed images: give the bytes that "
+      f"compress returned."
+    )
+  return string
 
 
 def _refusal(dtype: tf.DType | np.dtype, shape: object) -> str:

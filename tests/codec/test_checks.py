@@ -2,6 +2,7 @@ import pytest
 import tensorflow as tf
 
 from ibdrr_tf.codec import checks
+from ibdrr_tf.errors import UserError
 
 
 def test_what_is_guarded_waits_for_its_checks():
@@ -36,3 +37,5 @@ def test_the_first_condition_that_fails_is_told():
   with pytest.raises(tf.errors.InvalidArgumentError) as error:
     tf.reshape(tf.zeros([3]), [2])
   assert str(checks.as_user_error(error.value, "It broke.")) == "It broke."
+  with pytest.raises(UserError, match=r"^two is\.$"), checks.told("another"):
+    checks.guarded(tf.constant(1), conditions)

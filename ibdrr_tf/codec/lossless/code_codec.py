@@ -157,12 +157,10 @@ class CodeCodec:
         f"the codes have shapes {list(np.shape(top))} and "
         f"{list(np.shape(bottom))}: give [n, h, w, depth] of each level."
       )
-    try:
+    with checks.told(_DAMAGED):
       chains = self.encode_chains(
         tf.constant(top, tf.int32), tf.constant(bottom, tf.int32), first
       )
-    except checks.FAILURES as error:
-      raise checks.as_user_error(error, _DAMAGED) from error
     return chains.numpy().tolist()
 
   def decompress(self, chains: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
@@ -175,10 +173,8 @@ class CodeCodec:
       UserError: if a chain is damaged, out of order, of another model or of a
         newer format.
     """
-    try:
+    with checks.told(_DAMAGED):
       top, bottom = self.decode_chains(_strings(chains))
-    except checks.FAILURES as error:
-      raise checks.as_user_error(error, _DAMAGED) from error
     return top.numpy(), bottom.numpy()
 
   def shapes(self, chains: list[bytes]) -> np.ndarray:
@@ -193,10 +189,8 @@ class CodeCodec:
     Raises:
       UserError: as `decompress`.
     """
-    try:
+    with checks.told(_DAMAGED):
       opened = self._open(_strings(chains))
-    except checks.FAILURES as error:
-      raise checks.as_user_error(error, _DAMAGED) from error
     return np.column_stack([opened.images, opened.grid])
 
   @tf.function(
