@@ -33,6 +33,20 @@ from ibdrr_tf.evaluation import metrics
 
 __all__ = ["Form", "Kept", "Plan", "measure", "protocol", "table"]
 
+# Fields of `config.classifier` that a training depends on.
+_RECIPE = (
+  "backbone",
+  "stem",
+  "width",
+  "epochs",
+  "schedule",
+  "batch_size",
+  "padding",
+  "learning_rate",
+  "momentum",
+  "weight_decay",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -41,12 +55,14 @@ class Plan:
   Attributes:
     images: numbers of images that models are divided by.
     budgets: bytes an image, models included.
-    seeds: how many seeds of the classifier: 0, 1, …
+    seeds: how many seeds of the classifier: 0, 1, …; with 0, none is trained.
+    steps: in how many the images arrive.
   """
 
   images: tuple[int, ...]
   budgets: tuple[int, ...]
   seeds: int
+  steps: int = 1
 
 
 class Kept(NamedTuple):
@@ -117,7 +133,7 @@ def measure(
     select(split, scenario, labels) for split in (source.train, source.test)
   )
   train = take(train, np.argsort(train.labels, kind="stable"))
-  record = _open(path, config, source)
+  record = _open(path, config, source, plan.steps)
   forms = {"raw": _raw} | forms
   images = train.read(tf.range(len(train), dtype=tf.int64)).numpy()
   cells = [("raw", None, None)]
@@ -128,7 +144,7 @@ def measure(
     for name in list(forms)[1:]
   ]
   # All forms with one seed first: an interrupted run is still a comparison.
-  for seed in range(plan.seeds):
+  for seed in range(plan.seeds) if plan.seeds else (None,):
     for cell in cells:
       _measure_cell(
         cell, seed, forms, (images, train.labels), test, config, record
@@ -145,12 +161,12 @@ def table(record: dict[str, Any]) -> dict[str, dict[str, float]]:
     if row["budget"]:
       name += f", {row['images']:,} images, {row['budget']} bytes"
     seeds = row["accuracy"]
-    if not seeds:
+    if row["setting"] is None:
       continue
     rows[name] = {
       "bytes_per_image": row["bytes_per_image"],
       "psnr": row["psnr"],
-      "accuracy": float(np.mean(seeds)),
+      "accuracy": float(np.mean(seeds)) if seeds else None,
       "deviation": float(np.std(seeds, ddof=1)) if len(seeds) > 1 else None,
       "seeds": len(seeds),
     }
@@ -158,21 +174,29 @@ def table(record: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _open(
-  path: pathlib.Path, config: ml_collections.ConfigDict, source: Source
+  path: pathlib.Path,
+  config: ml_collections.ConfigDict,
+  source: Source,
+  steps: int,
 ) -> dict[str, Any]:
   """What was measured before, by the same protocol on the same data."""
   now = {
-    "classifier": config.classifier.to_dict(),
+    "classifier": {name: config.classifier[name] for name in _RECIPE},
     "precision": config.precision,
     "class_order": config.data.class_order,
     "classes": config.data.classes,
     "data_fingerprint": fingerprint(source),
   }
+  if steps > 1:
+    now["steps"] = steps
   now = json.loads(json.dumps(now))  # Tuples are lists there.
   if not path.is_file():
     return {"protocol": now, "rows": [], "trainings": {}}
   record = json.loads(path.read_text(encoding="utf-8"))
-  if record.get("protocol") != now:
+  then = dict(record.get("protocol", {}))
+  recipe = then.get("classifier", {})
+  then["classifier"] = {name: recipe.get(name) for name in _RECIPE}
+  if then != now:
     raise UserError(
       f"{path} was measured by another protocol or on other data: give another "
       f"--json."
@@ -191,7 +215,8 @@ def _measure_cell(cell, seed, forms, train, test, config, record) -> None:
     kept = forms[name](images, labels, room, share)
     row = _row(cell, kept, images, share)
     record["rows"].append(row)
-  if row["setting"] is None:
+    print(f"{name}, {budget} bytes, {count} images: {row}", flush=True)
+  if row["setting"] is None or seed is None:
     return
   key = f"{name} | {row['setting']} | seed {seed}"
   if key not in record["trainings"]:

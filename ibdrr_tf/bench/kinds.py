@@ -13,6 +13,7 @@ import tensorflow as tf
 from ibdrr_tf import codec_training, distribution, files
 from ibdrr_tf.bench import (
   accuracy,
+  arriving,
   forms,
   growth,
   lossless,
@@ -231,11 +232,14 @@ def _accuracy(
     )
   recipe = accuracy.protocol()
   recipe.data_dir = config.data_dir
-  every = forms.rivals()
-  every |= {
-    f"ours ({pathlib.Path(name).name})": forms.code_form(name)
-    for name in options.codecs
-  }
+  steps, names = options.steps, options.codecs
+  if steps == 1:
+    every, ours = forms.rivals(), [forms.code_form(name) for name in names]
+  else:
+    every = arriving.arriving_rivals(steps)
+    ours = [arriving.arriving_form("drr", steps, name) for name in names]
+  for name, form in zip(names, ours, strict=True):
+    every[f"ours ({pathlib.Path(name).name})"] = form
   unknown = [name for name in options.forms if name not in every]
   if unknown:
     raise UserError(
@@ -244,7 +248,7 @@ def _accuracy(
   chosen = options.forms or tuple(every)
   source, scenario = load_data(recipe)
   tf.config.experimental.enable_op_determinism()
-  plan = accuracy.Plan(options.images, options.budgets, options.seeds)
+  plan = accuracy.Plan(options.images, options.budgets, options.seeds, steps)
   measured = accuracy.measure(
     recipe,
     source,

@@ -37,6 +37,7 @@ class Options:
     budgets: of `accuracy`, bytes an image.
     seeds: of `accuracy`, how many.
     forms: of `accuracy`, those to measure; none is all.
+    steps: of `accuracy`, in how many the images arrive; 1 is all at once.
     json: where the figures go, or "".
   """
 
@@ -52,6 +53,7 @@ class Options:
   budgets: tuple[int, ...] = ()
   seeds: int = 1
   forms: tuple[str, ...] = ()
+  steps: int = 1
   json: str = ""
 
   def folders(self, default: tuple[str, ...], **options: Any) -> list[str]:

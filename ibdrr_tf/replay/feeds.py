@@ -32,6 +32,9 @@ __all__ = [
   "Twins",
 ]
 
+# Images decoded at once where all are read.
+_READ = 500
+
 
 class Prepared(NamedTuple):
   """A batch as the classifier sees it.
@@ -163,6 +166,15 @@ class Feed(abc.ABC):
       )
 
     return prepare
+
+  def read_all(self) -> np.ndarray:
+    """All images as they are remembered, in order: uint8 [n, h, w, 3]."""
+    stored = self._stored()
+    images = np.empty([len(self), *self._image_size, 3], np.uint8)
+    for start in range(0, len(self), _READ):
+      part = slice(start, start + _READ)
+      images[part] = self._images({k: v[part] for k, v in stored.items()})
+    return images
 
   def _draw(
     self, count: int | tf.Tensor, padding: int, key: tf.Tensor

@@ -26,6 +26,8 @@ class FileMemory(ReplayedMemory):
 
   # Where the ledger counts the images' own bytes.
   _line = "payload"
+  # Qualities that a byte budget steps down, from good to coarse.
+  _qualities = image_formats.QUALITIES
 
   def __init__(
     self, setting: Setting, step: int | None, part: str, *, raw: str | None
@@ -45,12 +47,10 @@ class FileMemory(ReplayedMemory):
     return wanted if self.quality is None else min(self.quality, wanted)
 
   def ladder(self) -> list[int]:
-    """Qualities that images may have within a byte budget."""
-    return [
-      quality
-      for quality in image_formats.QUALITIES
-      if self.quality is None or quality <= self.quality
-    ]
+    """Qualities that images may have within a byte budget, the best first."""
+    if self.quality is None:
+      return list(self._qualities)
+    return [self.quality, *(q for q in self._qualities if q < self.quality)]
 
   def forget(self, step: int, label: int) -> None:
     """Keeps the images of the other classes."""

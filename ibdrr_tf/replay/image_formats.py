@@ -49,8 +49,13 @@ def finest(
     make: of a quality.
     fits: whether it is small enough; coarser is never larger.
   """
+  # The first is as a rule that of the images that are there, which need not be
+  # encoded again.
+  plan = make(ladder[0])
+  if len(ladder) == 1 or fits(plan):
+    return plan
   plan = make(ladder[-1])
-  low, high = -1, len(ladder) - 1  # The last fits, or is all there is.
+  low, high = 0, len(ladder) - 1  # The last fits, or is all there is.
   while high - low > 1:
     middle = (low + high) // 2
     finer = make(ladder[middle])
