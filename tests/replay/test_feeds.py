@@ -70,6 +70,7 @@ def test_images_are_reconstructions_under_their_augmentation(
   images = join(lambda prepared, _: prepared.images)
   drawn = join(lambda _, inputs: inputs["drawn"])
   whole = vqvae.decode(*vqvae.encode(raw[0])).numpy()
+  np.testing.assert_array_equal(examples.read_all(), whole)
   for number in range(COUNT):
     np.testing.assert_array_equal(
       images[number], crop(whole[number], drawn[number])

@@ -104,3 +104,18 @@ def test_whatever_lies_there_gets_a_sentence(kind):
       assert "restore the memory" in str(error)
     else:
       assert got.shape == (1, 16, 16, 3)
+
+
+@pytest.mark.parametrize("limit", [100, 60, 55, 3, -1])
+def test_the_finest_that_fits_is_found_and_the_first_tried_first(limit):
+  tried = []
+
+  def make(quality):
+    tried.append(quality)
+    return quality
+
+  ladder = [80, 60, 50, 20, 10, 0]
+  got = image_formats.finest(ladder, make, lambda plan: plan <= limit)
+  assert got == max([q for q in ladder if q <= limit], default=0)
+  assert tried[0] == 80
+  assert len(tried) == len(set(tried)) <= 5

@@ -110,6 +110,18 @@ def test_a_budget_holds_by_coarser_and_then_by_fewer_images(make):
     make(folder="none", total_bytes=900).examples(tasks[0])
 
 
+def test_a_quality_falls_by_large_steps_or_not_at_all(make):
+  (task,) = make_tasks({0: 4})
+  memory = make(total_bytes=1_000_000)
+  keep(memory, task)
+  assert memory.quality == 95
+  assert memory.ladder()[:3] == [95, 83, 80]
+  assert memory.ladder()[-2:] == [2, 0]
+  # With room enough, sheets stay as they are.
+  keep(memory, make_task(1, {1: 4}))
+  assert memory.quality == 95
+
+
 def test_a_forgotten_class_is_gone(make):
   (task,) = make_tasks({0: 4, 1: 4, 2: 4}, held_out=1)
   memory = make(information_back="exemplars")
