@@ -3,6 +3,7 @@
 classifier/network-<step>.npz   weights that the next step may start from
 classifier/classifier.keras     the same for others: loads without us
 classifier/class_names.json     names in the order of its outputs
+classifier/.published           number of the step whose network these two are
 """
 
 import json
@@ -19,6 +20,8 @@ from ibdrr_tf.methods import Method, recipe_of
 from ibdrr_tf.replay.networks import read_network, write_network
 
 __all__ = ["ClassifierFolder"]
+
+_PUBLISHED = ".published"
 
 
 class ClassifierFolder:
@@ -89,18 +92,20 @@ class ClassifierFolder:
   def is_published(self, step: int) -> bool:
     """Whether the Keras file is that of a step."""
 
+    # Not by the times of files: clocks are set back, and copies have others.
     def answer() -> str:
-      names, network = self._path / "class_names.json", self._file(step)
-      is_newer = (
-        names.is_file()
-        and names.stat().st_mtime_ns >= network.stat().st_mtime_ns
-      )
-      return "yes" if is_newer else ""
+      mark = self._path / _PUBLISHED
+      is_own = mark.is_file() and mark.read_bytes() == f"{step}\n".encode()
+      names = ("class_names.json", "classifier.keras")
+      is_own &= all((self._path / name).is_file() for name in names)
+      return "yes" if is_own else ""
 
     return bool(self._team.ask_chief(answer))
 
-  def publish(self, network: Network, names: tuple[str, ...]) -> None:
-    """Writes the network for others; its class names come last."""
+  def publish(
+    self, step: int, network: Network, names: tuple[str, ...]
+  ) -> None:
+    """Writes the network of a step for others, with its class names."""
     exported = plain(network.classifier)
 
     def write() -> None:
@@ -108,6 +113,7 @@ class ClassifierFolder:
         exported.save(beside)
       text = json.dumps(list(names), indent=2) + "\n"
       files.write_text(self._path / "class_names.json", text)
+      files.write_text(self._path / _PUBLISHED, f"{step}\n")
 
     self._team.on_chief(write)
 
@@ -115,7 +121,7 @@ class ClassifierFolder:
     """Removes what `publish` wrote."""
 
     def remove() -> None:
-      for name in ("class_names.json", "classifier.keras"):
+      for name in (_PUBLISHED, "class_names.json", "classifier.keras"):
         (self._path / name).unlink(missing_ok=True)
 
     self._team.on_chief(remove)
@@ -125,7 +131,7 @@ class ClassifierFolder:
 
     def remove() -> None:
       for path in self._path.glob("network-*.npz"):
-        if path != self._file(step):
+        if path != self._file(step) and not path.is_dir():
           path.unlink()
 
     self._team.on_chief(remove)

@@ -486,7 +486,7 @@ class Learner:
     if not self._state.network:
       self._networks.withdraw()
     elif not self._networks.is_published(self.step):
-      self._networks.publish(self.network, self.classes)
+      self._networks.publish(self.step, self.network, self.classes)
     self._networks.keep_only(self.step)
     self._team.on_chief(
       lambda: remove_traces(
