@@ -17,7 +17,7 @@ from ibdrr_tf.classifier_training import Network
 from ibdrr_tf.classifiers.classifier import Classifier, plain
 from ibdrr_tf.distribution import Team
 from ibdrr_tf.methods import Method, recipe_of
-from ibdrr_tf.replay.networks import read_network, write_network
+from ibdrr_tf.replay.networks import damaged, read_network, write_network
 
 __all__ = ["ClassifierFolder"]
 
@@ -79,7 +79,16 @@ class ClassifierFolder:
     network: dict[str, int],
     image_shape: tuple[int, int, int],
   ) -> Network:
-    """The network of a step, built as it was then; see `build`."""
+    """The network of a step, built as it was then; see `build`.
+
+    Raises:
+      UserError: if its file is missing, damaged or of another network.
+    """
+    # A state may declare any width; a network has a weight of 4 bytes for each
+    # channel and each class at least.
+    least = 4 * max(self._config.classifier.width, network["classes"])
+    if self.size(step) < least:
+      raise damaged(self._file(step))
     classifier = self.build(network, image_shape)
     read_network(self._file(step), classifier.up_to("logits"))
     return Network(classifier, self._config.eval_batch_size)

@@ -213,6 +213,10 @@ class _State(tf.keras.callbacks.Callback):
   def restore(self) -> int:
     """Restores the last finished epoch; returns how many are finished."""
     with self._readable():
+      if os.path.isdir(self._folder):
+        for entry in os.scandir(self._folder):
+          if not entry.is_file():  # A pipe would block.
+            raise ValueError(f"{entry.name} is not a file")
       latest = tf.train.latest_checkpoint(self._folder)
       if latest:
         status = self._manager.checkpoint.restore(latest)

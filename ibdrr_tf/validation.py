@@ -8,6 +8,7 @@ from ibdrr_tf.classifiers.optimizer import SCHEDULES
 from ibdrr_tf.config import baselines, get_config
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay import code_memory, feeds, selection, sheets
+from ibdrr_tf.state import MOST_SIDE
 
 __all__ = ["validate"]
 
@@ -34,6 +35,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
   data = config.data
   for name in ("classes", "image_size", "ram_bytes"):
     _at_least(f"data.{name}", data[name], 0)
+  if data.image_size > MOST_SIDE:
+    raise UserError(
+      f"config.data.image_size={data.image_size} is too large: give "
+      f"{MOST_SIDE} or less."
+    )
   for name in ("shapes_train", "shapes_test"):
     _at_least(f"data.{name}", data[name], 1)
   _at_least("scenario.base_classes", config.scenario.base_classes, 0)

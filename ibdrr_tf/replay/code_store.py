@@ -86,6 +86,7 @@ class CodeStore:
     names = list(contents["files"])
     if not names:
       raise UserError(f"the memory {self._folder.path} holds no images yet.")
+    self._folder.check()
     paths = [self._folder.path / name for name in names]
     records = [_read_records(path) for path in paths]
     chains = [chain for part in records for chain in part[0]]
@@ -113,6 +114,7 @@ class CodeStore:
       UserError: naming the file, if anything is missing or damaged.
     """
     contents = self.contents
+    self._folder.check()
     paths = [self._folder.path / name for name in contents["files"]]
     blocks = CodeBlocks(paths, self._codec())
     counts = (len(blocks.labels), len(blocks), blocks.payload)

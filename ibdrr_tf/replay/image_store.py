@@ -97,6 +97,7 @@ class ImageStore:
       UserError: naming the file, if one is missing or damaged.
     """
     contents = self.contents
+    self._folder.check()
     empty = EncodedImages([], np.zeros(0, np.int32))
     paths = [self._folder.path / name for name in contents["files"]]
     result = EncodedImages.join([empty, *map(_read_file, paths)])

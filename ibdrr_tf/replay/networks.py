@@ -11,7 +11,7 @@ import tensorflow as tf
 from ibdrr_tf import files
 from ibdrr_tf.errors import UserError
 
-__all__ = ["read_network", "write_network"]
+__all__ = ["damaged", "read_network", "write_network"]
 
 
 def write_network(path: pathlib.Path, weights: list[np.ndarray]) -> None:
@@ -30,6 +30,8 @@ def read_network(path: pathlib.Path, model: tf.keras.Model) -> None:
       format's checksums find damage.
   """
   try:
+    if not path.is_file():
+      raise ValueError("nothing, a pipe, or a folder")
     shapes = [weight.shape for weight in model.weights]
     ends = np.cumsum([shape.num_elements() for shape in shapes])
     with np.load(path) as arrays:
@@ -47,7 +49,12 @@ def read_network(path: pathlib.Path, model: tf.keras.Model) -> None:
     *(OSError, ValueError, EOFError, KeyError, TypeError, AttributeError),
     *(BadZipFile, zlib.error, struct.error, RuntimeError, MemoryError),
   ) as error:
-    raise UserError(
-      f"the kept network {path} is missing or damaged: restore it from a copy, "
-      f"or start again in another folder."
-    ) from error
+    raise damaged(path) from error
+
+
+def damaged(path: pathlib.Path) -> UserError:
+  """The error for a file that is not the network it should be."""
+  return UserError(
+    f"the kept network {path} is missing or damaged: restore it from a copy, "
+    f"or start again in another folder."
+  )

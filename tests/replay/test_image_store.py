@@ -135,5 +135,5 @@ def test_a_file_cut_off_between_records_is_damaged(tmp_path):
   whole = path.read_bytes()
   for length in (0, file_bytes(one)):
     path.write_bytes(whole[:length])
-    with pytest.raises(UserError, match="not hold what its manifest"):
+    with pytest.raises(UserError, match="where its manifest says"):
       Store(tmp_path).read()
