@@ -215,7 +215,8 @@ class _State(tf.keras.callbacks.Callback):
     with self._readable():
       if os.path.isdir(self._folder):
         for entry in os.scandir(self._folder):
-          if not entry.is_file():  # A pipe would block.
+          # A pipe would block. A killed process leaves folders.
+          if not (entry.is_file() or entry.is_dir()):
             raise ValueError(f"{entry.name} is not a file")
       latest = tf.train.latest_checkpoint(self._folder)
       if latest:

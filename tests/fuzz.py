@@ -99,6 +99,9 @@ class Target(abc.ABC):
   def read(self, data):
     """Reads an input; raises UserError, or ends well."""
 
+  def close(self):
+    """Undoes what making it has changed."""
+
   # Modules whose coverage guides atheris, and what it may begin with.
   modules = ()
   seeds = ()
@@ -512,8 +515,17 @@ class Folders(Target):
         return by_content(whole.read_bytes())
       return load(folder)
 
-    ClassifierFolder.build = shared_build
-    lossy.load_vqvae = shared_load
+    patch = unittest.mock.patch.object
+    self._patches = [
+      patch(ClassifierFolder, "build", shared_build),
+      patch(lossy, "load_vqvae", shared_load),
+    ]
+    for each in self._patches:
+      each.start()
+
+  def close(self):
+    for each in self._patches:
+      each.stop()
 
   def whole_inputs(self):
     return [(method, "", b"", b"") for method in self.METHODS]
@@ -771,7 +783,7 @@ def run(name, inputs, seed=0):
     for data in target.whole_inputs():
       target.read(data)
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    signal.signal(signal.SIGALRM, _hangs)
+    handler = signal.signal(signal.SIGALRM, _hangs)
     for number in range(inputs):
       data = target.make(generator)
       began = time.process_time()
@@ -793,6 +805,8 @@ def run(name, inputs, seed=0):
       slowest = max(slowest, seconds)
       most = _SECONDS * (1 + _length(data) / 1000)
       assert seconds < most, (name, number, seconds, repr(data)[:2000])
+    signal.signal(signal.SIGALRM, handler)
+    target.close()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start
     grown /= 1e3
     assert grown < _MEGABYTES, (name, grown)

@@ -86,7 +86,6 @@ class CodeStore:
     names = list(contents["files"])
     if not names:
       raise UserError(f"the memory {self._folder.path} holds no images yet.")
-    self._folder.check()
     paths = [self._folder.path / name for name in names]
     records = [_read_records(path) for path in paths]
     chains = [chain for part in records for chain in part[0]]
@@ -114,7 +113,6 @@ class CodeStore:
       UserError: naming the file, if anything is missing or damaged.
     """
     contents = self.contents
-    self._folder.check()
     paths = [self._folder.path / name for name in contents["files"]]
     blocks = CodeBlocks(paths, self._codec())
     counts = (len(blocks.labels), len(blocks), blocks.payload)
@@ -380,6 +378,8 @@ def _read_records(
   """Chains of a file; labels, int32 [n], and marks, bool [n], of images."""
   chains, labels, held_out = [], [np.zeros(0, np.int32)], [np.zeros(0, bool)]
   try:
+    if not path.is_file():
+      raise OSError("a pipe would block")
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
       chain, of_images, marks = parse_record(record)
       chains.append(chain)
