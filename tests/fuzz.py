@@ -614,8 +614,10 @@ class Folders(Target):
     task = Task(opened.step + 1, nothing, None, count, count)
     feed = opened.memory.examples(task)
     tests = opened.memory.held_out()
-    kept = [scores, feed.labels, tests.labels]
-    kept.append(tests.read(tf.range(len(tests), dtype=tf.int64)))
+    kept = [scores, feed.labels]
+    if tests is not None:
+      numbers = tf.range(len(tests), dtype=tf.int64)
+      kept += [tests.labels, tests.read(numbers)]
     if hasattr(feed, "images"):
       kept.append(np.asarray(feed.images))
     if hasattr(opened.memory, "read"):
