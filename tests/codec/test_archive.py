@@ -82,6 +82,13 @@ def test_names_cannot_leave_the_folder(name):
     archive.unpack(data, "x")
 
 
+def test_a_name_too_many_is_refused():
+  """It would give an image the name of another one, which is then lost."""
+  data = archive.pack(make(("a", "b", "c", "d", "e", "e")))
+  with pytest.raises(UserError, match="damaged"):
+    archive.unpack(data, "x")
+
+
 def test_declared_sizes_are_checked_before_they_are_used():
   """A forged index may ask for anything; it gets a sentence, not memory."""
   data = archive.pack(make())
