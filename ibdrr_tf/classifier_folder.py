@@ -3,6 +3,7 @@
 classifier/network-<step>.npz   weights that the next step may start from
 classifier/classifier.keras     the same for others: loads without us
 classifier/class_names.json     names in the order of its outputs
+classifier/.published           number of the step whose network these two are
 """
 
 import json
@@ -16,9 +17,11 @@ from ibdrr_tf.classifier_training import Network
 from ibdrr_tf.classifiers.classifier import Classifier, plain
 from ibdrr_tf.distribution import Team
 from ibdrr_tf.methods import Method, recipe_of
-from ibdrr_tf.replay.networks import read_network, write_network
+from ibdrr_tf.replay.networks import damaged, read_network, write_network
 
 __all__ = ["ClassifierFolder"]
+
+_PUBLISHED = ".published"
 
 
 class ClassifierFolder:
@@ -79,7 +82,16 @@ class ClassifierFolder:
     network: dict[str, int],
     image_shape: tuple[int, int, int],
   ) -> Network:
-    """The network of a step, built as it was then; see `build`."""
+    """The network of a step, built as it was then; see `build`.
+
+    Raises:
+      UserError: if its file is missing, damaged or of another network.
+    """
+    # A state may declare any width; a network has a weight of 4 bytes for each
+    # channel and each class at least.
+    least = 4 * max(self._config.classifier.width, network["classes"])
+    if self.size(step) < least:
+      raise damaged(self._file(step))
     classifier = self.build(network, image_shape)
     read_network(self._file(step), classifier.up_to("logits"))
     return Network(classifier, self._config.eval_batch_size)
@@ -92,18 +104,20 @@ class ClassifierFolder:
   def is_published(self, step: int) -> bool:
     """Whether the Keras file is that of a step."""
 
+    # Not by the times of files: clocks are set back, and copies have others.
     def answer() -> str:
-      names, network = self._path / "class_names.json", self._file(step)
-      is_newer = (
-        names.is_file()
-        and names.stat().st_mtime_ns >= network.stat().st_mtime_ns
-      )
-      return "yes" if is_newer else ""
+      mark = self._path / _PUBLISHED
+      is_own = mark.is_file() and mark.read_bytes() == f"{step}\n".encode()
+      names = ("class_names.json", "classifier.keras")
+      is_own &= all((self._path / name).is_file() for name in names)
+      return "yes" if is_own else ""
 
     return bool(self._team.ask_chief(answer))
 
-  def publish(self, network: Network, names: tuple[str, ...]) -> None:
-    """Writes the network for others; its class names come last."""
+  def publish(
+    self, step: int, network: Network, names: tuple[str, ...]
+  ) -> None:
+    """Writes the network of a step for others, with its class names."""
     exported = plain(network.classifier)
 
     def write() -> None:
@@ -111,6 +125,7 @@ class ClassifierFolder:
         exported.save(beside)
       text = json.dumps(list(names), indent=2) + "\n"
       files.write_text(self._path / "class_names.json", text)
+      files.write_text(self._path / _PUBLISHED, f"{step}\n")
 
     self._team.on_chief(write)
 
@@ -118,7 +133,7 @@ class ClassifierFolder:
     """Removes what `publish` wrote."""
 
     def remove() -> None:
-      for name in ("class_names.json", "classifier.keras"):
+      for name in (_PUBLISHED, "class_names.json", "classifier.keras"):
         (self._path / name).unlink(missing_ok=True)
 
     self._team.on_chief(remove)
@@ -128,7 +143,7 @@ class ClassifierFolder:
 
     def remove() -> None:
       for path in self._path.glob("network-*.npz"):
-        if path != self._file(step):
+        if path != self._file(step) and not path.is_dir():
           path.unlink()
 
     self._team.on_chief(remove)

@@ -234,9 +234,9 @@ class Learner:
           return self._learn_nothing(print_)
         self._settle()
         return self.history[-1]
-      classes = list(self.classes)
-      classes += [name for name in names if name not in classes]
-      places = np.array([classes.index(name) for name in names], np.int32)
+      classes = tuple(dict.fromkeys((*self.classes, *names)))
+      number = {name: k for k, name in enumerate(classes)}
+      places = np.array([number[name] for name in names], np.int32)
 
       def relabelled(examples: Examples | None) -> Examples | None:
         if examples is None:
@@ -250,7 +250,7 @@ class Learner:
         old_classes=len(self.classes),
         classes=len(classes),
       )
-      return self._learn(task, tuple(classes), print_)
+      return self._learn(task, classes, print_)
 
   def retrain(self) -> dict[str, Any]:
     """Trains the network again on what is remembered, without new images.
@@ -504,7 +504,7 @@ class Learner:
     if not self._state.network:
       self._networks.withdraw()
     elif not self._networks.is_published(self.step):
-      self._networks.publish(self.network, self.classes)
+      self._networks.publish(self.step, self.network, self.classes)
     self._networks.keep_only(self.step)
     self._team.on_chief(
       lambda: remove_traces(

@@ -21,6 +21,7 @@ from ibdrr_tf import files
 from ibdrr_tf.errors import UserError
 
 __all__ = [
+  "MOST_SIDE",
   "State",
   "claim_traces",
   "is_claimed",
@@ -34,6 +35,8 @@ _FILE = "state.json"
 _FIRST = "first"  # How the claim of a first step begins.
 _CLAIM = pathlib.PurePath("checkpoints", "claim.txt")
 _VERSION = 1
+# Pixels of a side. More would take gigabytes for a few images.
+MOST_SIDE = 1 << 13
 # What a benchmark leaves in its folder before the first step.
 _BENCHMARK = ("config.json", "tensorboard")
 
@@ -77,6 +80,8 @@ def read_state(folder: pathlib.Path) -> State | None:
     return None
   remedy = "restore it from a copy, or start again in another folder"
   try:
+    if not path.is_file():
+      raise ValueError("a pipe, or a folder")
     body = json.loads(path.read_text(encoding="utf-8"))
     if body["version"] > _VERSION:
       raise UserError(
@@ -98,18 +103,30 @@ def read_state(folder: pathlib.Path) -> State | None:
 def _checked(state: State) -> State:
   """Raises ValueError if a field has another type than it should have."""
   numbers = [state.step, *state.image_shape, *(state.network or {}).values()]
+  count = len(state.classes)
   if (
     any(type(number) is not int for number in numbers)
     or state.step < -1
     or len(state.image_shape) != 3
     or min(state.image_shape) < 1
+    or max(state.image_shape) > MOST_SIDE
     or not all(isinstance(name, str) for name in state.classes)
     or len(set(state.classes)) != len(state.classes)
     or not all(isinstance(step, dict) for step in state.steps)
     or not isinstance(state.config, dict)
+    or not (state.network is None or _is_network(state.network, count))
   ):
     raise ValueError("a field has another type")
   return state
+
+
+def _is_network(network: dict[str, int], classes: int) -> bool:
+  """Whether a network has an output for each class, some of them older."""
+  return (
+    set(network) == {"classes", "old_classes"}
+    and network["classes"] == classes
+    and 0 <= network["old_classes"] <= classes
+  )
 
 
 def write_state(folder: pathlib.Path, state: State) -> None:

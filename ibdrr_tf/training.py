@@ -213,6 +213,11 @@ class _State(tf.keras.callbacks.Callback):
   def restore(self) -> int:
     """Restores the last finished epoch; returns how many are finished."""
     with self._readable():
+      if os.path.isdir(self._folder):
+        for entry in os.scandir(self._folder):
+          # A pipe would block. A killed process leaves folders.
+          if not (entry.is_file() or entry.is_dir()):
+            raise ValueError(f"{entry.name} is not a file")
       latest = tf.train.latest_checkpoint(self._folder)
       if latest:
         status = self._manager.checkpoint.restore(latest)
@@ -228,7 +233,8 @@ class _State(tf.keras.callbacks.Callback):
       yield
     except (
       *(AssertionError, IndexError, ValueError, OSError, RuntimeError),
-      tf.errors.OpError,
+      # A damaged index may declare a tensor of any size.
+      *(MemoryError, tf.errors.OpError),
     ) as error:
       raise UserError(
         f"the checkpoint in {self._folder} cannot be read: restore it from a "

@@ -10,6 +10,7 @@ from ibdrr_tf.config import baselines, get_config
 from ibdrr_tf.data.folder_layout import split_dirs
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay import selection, sheets
+from ibdrr_tf.state import MOST_SIDE
 
 __all__ = ["check_circumstances", "check_codec", "validate"]
 
@@ -40,6 +41,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
     raise UserError(
       f"config.data.validation={data.validation} is no share of the training "
       f"images: give 0 to less than 1."
+    )
+  if data.image_size > MOST_SIDE:
+    raise UserError(
+      f"config.data.image_size={data.image_size} is too large: give "
+      f"{MOST_SIDE} or less."
     )
   for name in ("shapes_train", "shapes_test"):
     _at_least(f"data.{name}", data[name], 1)

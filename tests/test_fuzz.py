@@ -1,3 +1,5 @@
+import sys
+
 import fuzz
 import pytest
 
@@ -6,10 +8,16 @@ import pytest
 @pytest.mark.parametrize("name", fuzz.TARGETS)
 def test_nothing_crashes_hangs_or_grows(name):
   """A thousand inputs; `python tests/fuzz.py all` reads ten thousand."""
-  result = fuzz.run(name, 1000)
-  assert result["refused"] > 300
+  inputs = 300 if name == "folders" else 1000  # Each of them opens a learner.
+  assert fuzz.run(name, inputs)["refused"] > inputs / 5
 
 
-@pytest.mark.parametrize("name", ["archives", "states", "strings"])
+@pytest.mark.parametrize("name", ["commands", "states", "strings"])
 def test_a_few_inputs_each(name):
   assert fuzz.run(name, 60, seed=1)["refused"] > 20
+
+
+def test_atheris_says_what_it_can_do(monkeypatch):
+  monkeypatch.setitem(sys.modules, "atheris", None)
+  with pytest.raises(SystemExit, match="atheris is not installed: pip install"):
+    fuzz._with_atheris("archives", 1)

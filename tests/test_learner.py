@@ -1,6 +1,7 @@
 """Learning over time: one step at a time, old data gone, nothing lost."""
 
 import dataclasses
+import functools
 import gc
 import json
 import os
@@ -14,8 +15,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 from tiny_codec import write_codec
+from tiny_config import tiny_learner_config as tiny_config
 
-from ibdrr_tf import config as defaults
 from ibdrr_tf import experiment
 from ibdrr_tf import state as states
 from ibdrr_tf.data.examples import select
@@ -32,28 +33,6 @@ SIZE = 16
 @pytest.fixture(scope="module")
 def codec(tmp_path_factory):
   return write_codec(tmp_path_factory.mktemp("codec") / "c", 0)
-
-
-def tiny_config(codec, method="drr"):
-  """A step of a second or two."""
-  config = defaults.learner_config()
-  config.method = method
-  config.codec = str(codec)
-  config.classifier.backbone = "resnet8"
-  config.classifier.width = 2
-  config.classifier.epochs = 1
-  config.classifier.updates = 0
-  config.classifier.batch_size = 8
-  config.classifier.padding = 1
-  config.bitswap.refit = "never"
-  config.bitswap.fine_tune_epochs = 1
-  config.memory.exemplars_per_class = 3
-  config.gfr.generator_epochs = 2
-  config.gfr.generator_batch_size = 8
-  config.gfr.hidden = 8
-  config.gfr.noise = 4
-  config.gfr.views = 1
-  return config
 
 
 def pictures(names, per_class, seed=0):
@@ -232,7 +211,10 @@ class Killed(BaseException):
   """Stands for the end of the process: nothing may catch it."""
 
 
-def dies_after(monkeypatch, count, names=("replace", "fsync")):
+RENAMES = ("replace", "fsync")
+
+
+def dies_after(monkeypatch, count, names=RENAMES):
   """Lets so many renames and flushes pass, then ends the process."""
   left = [count]
   for name in names:
@@ -253,37 +235,26 @@ CALLS = {
   "forget": lambda learner: learner.forget("dog"),
   "retrain": lambda learner: learner.retrain(),
 }
-RENAMES = ("replace", "fsync")
 
 
-@pytest.mark.parametrize(
-  ("method", "call", "kills", "names"),
-  [
-    ("raw_replay", "learn", range(12), RENAMES),
-    ("drr", "learn", (3, 5, 7), RENAMES),
-    ("raw_replay", "forget", range(10), RENAMES),
-    ("raw_replay", "retrain", (0, 5, 6, 7, 8, 9, 11), RENAMES),
-    # What a step removes after its commit.
-    ("raw_replay", "retrain", (14, 16, 17, 18), ("unlink",)),
-    ("raw_replay", "forget", (4, 5, 6, 7), ("unlink",)),
-  ],
-)
-def test_killed_at_any_instant_the_state_is_before_or_after(
-  codec, tmp_path, monkeypatch, method, call, kills, names
-):
-  """Killed at instants all over a step; the same call ends as if not."""
-  for data in DAYS[:2]:
-    Learner(tmp_path / "before", config=tiny_config(codec, method)).learn(data)
-  shutil.copytree(tmp_path / "before", tmp_path / "after")
-  CALLS[call](Learner(tmp_path / "after"))
+def kill_and_repeat(folder, monkeypatch, call, kills, names=RENAMES):
+  """Kills a call at some instants, repeats it, and compares what is there.
+
+  Returns:
+    For each instant, whether the step had been committed.
+  """
+  if not (folder / f"after-{call}").exists():
+    shutil.copytree(folder / "before", folder / f"after-{call}")
+    CALLS[call](Learner(folder / f"after-{call}"))
   before, after = (
-    without_times(states.read_state(tmp_path / name))
-    for name in ("before", "after")
+    without_times(states.read_state(folder / name))
+    for name in ("before", f"after-{call}")
   )
-  want, seen = contents(tmp_path / "after"), []
+  want, seen = contents(folder / f"after-{call}"), []
   for kill in kills:
-    path = tmp_path / f"{kill}"
-    shutil.copytree(tmp_path / "before", path)
+    path = folder / "killed"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(folder / "before", path)
     with monkeypatch.context() as patch:
       dies_after(patch, kill, names)
       with pytest.raises(Killed):
@@ -301,8 +272,47 @@ def test_killed_at_any_instant_the_state_is_before_or_after(
         assert got[name] == want[name], (kill, name)
     assert without_times(states.read_state(path)) == after
   assert seen == sorted(seen)
-  if method == "raw_replay" and names == RENAMES:
+  return seen
+
+
+@pytest.mark.parametrize(
+  ("method", "kills"), [("raw_replay", range(12)), ("drr", (3, 5, 7))]
+)
+def test_killed_at_any_instant_the_state_is_before_or_after(
+  codec, tmp_path, monkeypatch, method, kills
+):
+  """Killed at instants all over a step; the same call ends as if not."""
+  for data in DAYS[:2]:
+    Learner(tmp_path / "before", config=tiny_config(codec, method)).learn(data)
+  seen = kill_and_repeat(tmp_path, monkeypatch, "learn", kills)
+  if method == "raw_replay":
     assert True in seen and False in seen
+
+
+def test_forgetting_and_retraining_may_be_killed_too(
+  codec, tmp_path, monkeypatch
+):
+  config = tiny_config(codec, "raw_replay")
+  Learner(tmp_path / "before", config=config).learn(DAYS[0])
+  kill = functools.partial(kill_and_repeat, tmp_path, monkeypatch)
+  assert kill("forget", (3, 8)) == [False, True]
+  assert kill("retrain", (8,)) == [True]
+  # Files go after the commit; the claim of the step is the last of them.
+  assert all(kill("forget", (8, 14), ("unlink",)))
+  assert kill("retrain", (17,), ("unlink",)) == [True]
+
+
+def test_a_clock_that_was_set_back_does_not_matter(codec, tmp_path):
+  config = tiny_config(codec, "finetune")
+  learner = Learner(tmp_path / "S", config=config)
+  learner.learn(DAYS[0])
+  for path in (tmp_path / "S").rglob("*"):
+    os.utime(path, (4e9, 4e9))
+  learner.learn(pictures(["cow"], 6, 5))
+  names = json.loads((tmp_path / "S/classifier/class_names.json").read_text())
+  assert names == ["cat", "dog", "cow"]
+  model = tmp_path / "S/classifier/classifier.keras"
+  assert tf.keras.models.load_model(model).output_shape == (None, 3)
 
 
 def test_a_retraining_that_has_ended_may_be_asked_for_again(codec, tmp_path):
@@ -641,7 +651,6 @@ METHODS = [
 _PHASE = """
 import json, sys
 import numpy as np
-from ibdrr_tf import config as defaults
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.learner import Learner
 from ibdrr_tf.lock import Lock

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 
 import pytest
 
@@ -35,6 +36,10 @@ def test_a_state_comes_back(tmp_path):
     {"config": []},
     {"network": {"classes": "2"}},
     {"network": 3},
+    {"network": {}},
+    {"network": {"classes": 1 << 31, "old_classes": 1}},
+    {"network": {"classes": 2, "old_classes": 3}},
+    {"image_shape": (1 << 26, 8, 3)},
     {"steps": (3,)},
   ],
 )
@@ -42,6 +47,14 @@ def test_fields_of_another_type_are_refused(tmp_path, fields):
   """Whoever edits a state may well compute its checksum, too."""
   state.write_state(tmp_path, dataclasses.replace(STATE, **fields))
   with pytest.raises(UserError, match=r"state\.json is damaged: restore it"):
+    state.read_state(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_file_does_not_block(tmp_path, kind):
+  path = tmp_path / "state.json"
+  os.mkfifo(path) if kind == "pipe" else path.mkdir()
+  with pytest.raises(UserError, match=r"state\.json is damaged"):
     state.read_state(tmp_path)
 
 

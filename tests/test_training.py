@@ -1,6 +1,7 @@
 """`fit` that resumes, on a model small enough to follow."""
 
 import gc
+import os
 import pathlib
 
 import numpy as np
@@ -130,7 +131,14 @@ def test_damaged_checkpoints_get_a_sentence(tmp_path, suffix):
     path.write_bytes(damaged)
     with pytest.raises(UserError, match=r"checkpoint in .* cannot be read"):
       training.fit(make_model(), job)
+  path.unlink()
+  os.mkfifo(path)
+  with pytest.raises(UserError, match=r"checkpoint in .* cannot be read"):
+    training.fit(make_model(), job)
+  path.unlink()
   path.write_bytes(data)
+  # A process that was killed while it saved has left this.
+  (job.checkpoints / "ckpt-2_temp").mkdir()
   training.fit(make_model(), job)
 
 

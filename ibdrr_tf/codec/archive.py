@@ -235,7 +235,7 @@ def _read_index(
     if not isinstance(names, list):
       raise ValueError("names must be a list")
     names = tuple(_safe(name) for name in names)
-    if len(set(names)) != images:
+    if not len(set(names)) == len(names) == images:
       raise ValueError("names are missing or double")
   groups = group_by_grid(sizes)
   if len(sizes) != images or len(groups) != len(index["chains"]):

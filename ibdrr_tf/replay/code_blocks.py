@@ -158,6 +158,8 @@ def _scan(
   """Places, chains, and (labels, marks) of a file's records, some at once."""
   position, found = 0, ([], [], [])
   try:
+    if not path.is_file():
+      raise OSError("a pipe would block")
     # TensorFlow's reader verifies the checksums of each record.
     for data in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
       string, labels, marks = parse_record(data)

@@ -378,6 +378,8 @@ def _read_records(
   """Chains of a file; labels, int32 [n], and marks, bool [n], of images."""
   chains, labels, held_out = [], [np.zeros(0, np.int32)], [np.zeros(0, bool)]
   try:
+    if not path.is_file():
+      raise OSError("a pipe would block")
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
       chain, of_images, marks = parse_record(record)
       chains.append(chain)

@@ -183,6 +183,8 @@ def _to_record(label: int, held_out: bool, encoded: EncodedImages) -> bytes:
 def _read_file(path: pathlib.Path) -> EncodedImages:
   encoded, labels, held_out, counts, side = [], [], [], [], []
   try:
+    if not path.is_file():
+      raise OSError("a pipe would block")
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
       feature = tf.train.Example.FromString(record).features.feature
       if feature["version"].int64_list.value[0] != _VERSION:

@@ -150,7 +150,8 @@ class MemoryFolder:
   def _remove_all_but(self, named: dict[str, int]) -> None:
     if self.path.is_dir():
       for path in self.path.iterdir():
-        if _OURS.fullmatch(path.name) and path.name not in named:
+        is_ours = _OURS.fullmatch(path.name) and path.name not in named
+        if is_ours and not path.is_dir():
           path.unlink()
 
   def _newest(self) -> int:

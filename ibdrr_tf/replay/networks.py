@@ -19,6 +19,7 @@ from ibdrr_tf import files
 from ibdrr_tf.errors import UserError
 
 __all__ = [
+  "damaged",
   "eight_bit_size",
   "pack",
   "read_network",
@@ -120,6 +121,8 @@ def read_network(path: pathlib.Path, model: tf.keras.Model) -> None:
       format's checksums find damage.
   """
   try:
+    if not path.is_file():
+      raise ValueError("nothing, a pipe, or a folder")
     shapes = [tuple(weight.shape) for weight in model.weights]
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
     with np.load(path) as arrays:
@@ -141,7 +144,12 @@ def read_network(path: pathlib.Path, model: tf.keras.Model) -> None:
     *(OSError, ValueError, EOFError, KeyError, TypeError, AttributeError),
     *(BadZipFile, zlib.error, struct.error, RuntimeError, MemoryError),
   ) as error:
-    raise UserError(
-      f"the kept network {path} is missing or damaged: restore it from a copy, "
-      f"or start again in another folder."
-    ) from error
+    raise damaged(path) from error
+
+
+def damaged(path: pathlib.Path) -> UserError:
+  """The error for a file that is not the network it should be."""
+  return UserError(
+    f"the kept network {path} is missing or damaged: restore it from a copy, "
+    f"or start again in another folder."
+  )

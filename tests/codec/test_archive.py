@@ -73,9 +73,18 @@ def test_bad_files_get_one_sentence(damage, part):
   assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["../up.png", "/root.png", "a/../../b", ""])
+@pytest.mark.parametrize(
+  "name", ["../up.png", "/root.png", "a/../../b", "", "a/" * 300 + "b"]
+)
 def test_names_cannot_leave_the_folder(name):
   data = archive.pack(make(("a", "b", "c", "d", name)))
+  with pytest.raises(UserError, match="damaged"):
+    archive.unpack(data, "x")
+
+
+def test_a_name_too_many_is_refused():
+  """It would give an image the name of another one, which is then lost."""
+  data = archive.pack(make(("a", "b", "c", "d", "e", "e")))
   with pytest.raises(UserError, match="damaged"):
     archive.unpack(data, "x")
 

@@ -14,7 +14,8 @@ def test_what_is_guarded_waits_for_its_checks():
 
   @tf.function
   def look_up(index):
-    slow = tf.zeros([400, 400])
+    # Of the argument, or TensorFlow would compute it beforehand.
+    slow = tf.fill([400, 400], 0.0 * tf.cast(index[0], tf.float32))
     for _ in range(40):
       slow = tf.matmul(slow, slow)
     is_right = tf.reduce_all(index < 3) & (tf.reduce_sum(slow) == 0)
@@ -27,6 +28,25 @@ def test_what_is_guarded_waits_for_its_checks():
       look_up(tf.constant([7]))
     told = checks.as_user_error(error.value, "another")
     assert str(told) == "the index is too large."
+
+
+def test_what_is_guarded_has_an_edge_from_its_check():
+  """However fast the check is, and whatever else the machine does."""
+
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
+  def look_up(index):
+    index = checks.guarded(index, [(index < 3, "the index is too large")])
+    return tf.gather([1, 2, 3], index)
+
+  graph = look_up.get_concrete_function().graph
+  waiting = [op for op in graph.get_operations() if op.type == "GatherV2"]
+  before = set()
+  while waiting:
+    op = waiting.pop()
+    if op not in before:
+      before.add(op)
+      waiting += [value.op for value in op.inputs] + list(op.control_inputs)
+  assert any("assert" in op.name.lower() for op in before)
 
 
 def test_the_first_condition_that_fails_is_told():

@@ -126,6 +126,15 @@ def test_damage_is_named_and_never_read(tmp_path):
     store.read()
 
 
+def test_a_pipe_in_the_place_of_a_file_does_not_block(tmp_path):
+  store = Store(tmp_path)
+  store.keep(0, encoded(50, labels=[0]))
+  (tmp_path / "webp-000.tfrecord").unlink()
+  os.mkfifo(tmp_path / "webp-000.tfrecord")
+  with pytest.raises(UserError, match="is missing or damaged"):
+    Store(tmp_path).read()
+
+
 def test_a_file_cut_off_between_records_is_damaged(tmp_path):
   """TFRecord's checksums do not notice that a record is missing."""
   store, one = Store(tmp_path), encoded(50, labels=[0])
