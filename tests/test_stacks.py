@@ -8,19 +8,23 @@ import stack_files
 import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).parents[1]
-STACKS = {"2.14": ".venv", "2.17": ".venv-2.17"}
-THIS = tf.__version__.rpartition(".")[0]
-(OTHER,) = STACKS.keys() - {THIS}
-PYTHON = ROOT / STACKS[OTHER] / "bin" / "python"
+(OTHER,) = {"2.14", "2.17"} - {tf.__version__.rpartition(".")[0]}
+# Environments as launch/ makes them.
+FOUND = sorted(
+  ROOT.glob(
+    f".venv*/lib/python3.*/site-packages/tensorflow-{OTHER}.*.dist-info"
+  )
+)
 
 pytestmark = pytest.mark.skipif(
-  not PYTHON.is_file(), reason=f"{PYTHON} is not there: see .ci/run"
+  not FOUND, reason=f"no .venv* has TensorFlow {OTHER}: see .ci/run"
 )
 
 
 def run_other(command, folder):
+  python = FOUND[0].parents[3] / "bin" / "python"
   result = subprocess.run(
-    [PYTHON, ROOT / "tests" / "stack_files.py", command, folder],
+    [python, ROOT / "tests" / "stack_files.py", command, folder],
     capture_output=True,
     text=True,
     check=False,

@@ -282,6 +282,11 @@ def restored(exported):
   return tf.saved_model.load(str(exported / "codec"))
 
 
+def test_a_saved_model_says_which_import_it_needs(exported):
+  note = exported / "codec" / "assets.extra" / "README.txt"
+  assert f"import {range_coder.OPS} " in note.read_text()
+
+
 @pytest.mark.parametrize("onednn", [1, 0])
 def test_a_saved_model_needs_no_package(exported, onednn):
   """Codes are exact even where the floats of the VQ-VAE are not the same."""
