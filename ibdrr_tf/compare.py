@@ -33,7 +33,7 @@ from absl import flags
 from ibdrr_tf import choices, command_line, files
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import comparison
-from ibdrr_tf.validation import check_circumstances, validate
+from ibdrr_tf.validation import check_circumstances, check_codec, validate
 
 __all__ = ["main"]
 
@@ -68,7 +68,8 @@ def main(argv: list[str]) -> None:
   # Mistakes are to be met before the first run, which may take hours.
   for name, planned in configs.items():
     validate(planned)
-    check_circumstances(planned, pathlib.Path(values.workdir) / name)
+    check_circumstances(planned)
+    check_codec(planned, pathlib.Path(values.workdir) / name)
   comparison.over_seeds({**runs, **configs})
   if runs:
     comparison.check_alike(runs)
