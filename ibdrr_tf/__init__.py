@@ -33,7 +33,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # TensorFlow 2.17 brings Keras 3, and this package is written for Keras 2.
 # TensorFlow 2.14 has no other, and does not know the variable.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
-if "tensorflow" in sys.modules:
+if sys.modules.get("tensorflow"):
   from ibdrr_tf import keras_version
 
   keras_version.check()

@@ -4,6 +4,8 @@ The modules that give these names a meaning import them from here. Nothing here
 needs TensorFlow, so a wrong name is answered before TensorFlow is imported.
 """
 
+from collections.abc import Collection
+
 from ibdrr_tf.errors import UserError
 
 __all__ = [
@@ -82,11 +84,11 @@ CACHES = ("codes", "images")
 STRATEGIES = ("auto", "none", "mirrored", "multi_worker")
 
 
-def check_method_name(name: str) -> None:
-  """Raises UserError if no method of this name is registered."""
-  if name not in METHODS:
+def check_method_name(name: str, known: Collection[str] = METHODS) -> None:
+  """Raises UserError if no method of this name is known."""
+  if name not in known:
     raise UserError(
-      f"there is no method {name!r}: choose from {', '.join(sorted(METHODS))}, "
+      f"there is no method {name!r}: choose from {', '.join(sorted(known))}, "
       f"or load the plugin that registers it."
     )
 

@@ -39,7 +39,7 @@ from ibdrr_tf import choices, command_line, files
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import comparison
 from ibdrr_tf.evaluation.predictions import read_predictions
-from ibdrr_tf.validation import check_circumstances, validate
+from ibdrr_tf.validation import check_circumstances, check_codec, validate
 
 __all__ = ["main"]
 
@@ -84,7 +84,8 @@ def main(argv: list[str]) -> None:
   # Mistakes are to be met before the first run, which may take hours.
   for name, planned in configs.items():
     validate(planned)
-    check_circumstances(planned, pathlib.Path(values.workdir) / name)
+    check_circumstances(planned)
+    check_codec(planned, pathlib.Path(values.workdir) / name)
   planned_groups = comparison.over_seeds({**runs, **configs})
   if not values.mixed:
     comparison.check_orders(planned_groups)

@@ -15,11 +15,11 @@ def check() -> None:
   Raises:
     UserError: if `tf.keras` was Keras 3 before `ibdrr_tf` was imported.
   """
-  # TensorFlow 2.14 has Keras 2 only, and its tf.keras does not say so.
-  version = getattr(tf.keras, "__version__", "2.")
-  if not version.startswith("2."):
+  # The one of TensorFlow 2.14 has no version, and is Keras 2.
+  version = getattr(tf.keras, "__version__", "2")
+  if version.partition(".")[0] != "2":
     raise UserError(
-      f"tf.keras is Keras {version} already, and ibdrr_tf needs "
-      f"Keras 2: import ibdrr_tf before tf.keras is used, or set the "
-      f"environment variable TF_USE_LEGACY_KERAS=1."
+      f"tf.keras is Keras {version} already, and ibdrr_tf needs Keras 2: "
+      f"import ibdrr_tf before tf.keras is used, or set the environment "
+      f"variable TF_USE_LEGACY_KERAS=1."
     )

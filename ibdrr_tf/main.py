@@ -19,7 +19,7 @@ import shlex
 from absl import flags
 
 from ibdrr_tf import choices, command_line
-from ibdrr_tf.validation import check_circumstances, validate
+from ibdrr_tf.validation import check_circumstances, check_codec, validate
 
 __all__ = ["main"]
 
@@ -34,7 +34,10 @@ def main(argv: list[str]) -> None:
   command_line.refuse_arguments(rest)
   command_line.load_plugin(values.plugin)
   validate(config)
-  check_circumstances(config, values.workdir or "")
+  check_circumstances(config)
+  # The newest run, which is resumed without a workdir, may have its own codec.
+  if values.workdir or not values.resume:
+    check_codec(config, values.workdir or "")
   command_line.say_starting()
   from ibdrr_tf import distribution, experiment, workdir
   from ibdrr_tf.methods import check_method

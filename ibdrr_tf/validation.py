@@ -25,7 +25,8 @@ _MOST_LEVELS = 127
 def validate(config: ml_collections.ConfigDict) -> None:
   """Refuses values that would fail later, and less clearly.
 
-  Names of methods, devices and files are left to `check_circumstances`.
+  What a run finds on its machine is left to `check_circumstances` and
+  `check_codec`. None of them needs TensorFlow.
   """
   _check_fields(config, get_config(), "config")
   # Random numbers are drawn by int32 seeds.
@@ -118,18 +119,10 @@ def check_codec(
     pretrained.folder_of(config.vqvae.start_from, (pretrained.VQVAE_FILE,))
 
 
-def check_circumstances(
-  config: ml_collections.ConfigDict, workdir: str | pathlib.Path
-) -> None:
-  """Refuses what can be seen to be missing, or wrong, without TensorFlow.
-
-  Args:
-    config: names the method, the devices, the codec and the data set.
-    workdir: of the run.
-  """
+def check_circumstances(config: ml_collections.ConfigDict) -> None:
+  """Refuses a method, devices or an image folder that are not there."""
   choices.check_method_name(config.method)
   choices.check_devices(config.distribute, config.cpu_devices)
-  check_codec(config, workdir)
   if config.dataset == "folder":
     split_dirs(config.data_dir)
 

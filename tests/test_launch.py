@@ -2,8 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 LAUNCH = Path(__file__).parents[1] / "launch"
 
@@ -98,3 +102,116 @@ def test_the_number_of_workers_must_be_given():
     assert result.returncode == 2
     assert "number of workers is missing" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+# Instead of a Python 3.12 that is empty but for venv and ensurepip: writes down
+# what it is asked to do.
+PYTHON = """#!/bin/sh
+if [ "$1" = -c ]; then
+  exec {real} -c "$(echo "$2" | sed "s/sys.version_info.1./{minor}/")"
+fi
+echo "python3.{minor} $@" >>{log}
+if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi
+"""
+UV = """#!/bin/sh
+[ "$1" = --version ] && exit
+echo "uv $@" >>{log}
+for folder; do :; done
+mkdir -p "$folder/bin"
+printf '#!/bin/sh\\necho "python of uv $@" >>{log}\\n' >"$folder/bin/python"
+chmod +x "$folder/bin/python"
+"""
+
+
+@pytest.fixture
+def launch(tmp_path):
+  """Runs launch/run.sh of a clone on a machine that has only some commands."""
+  clone = tmp_path / "clone"
+  shutil.copytree(LAUNCH, clone / "launch")
+  for name in ("setup.cfg", "setup.py", "pyproject.toml"):
+    shutil.copy(LAUNCH.parent / name, clone)
+  log = tmp_path / "log"
+  for name in (
+    "bash",
+    "cat",
+    "chmod",
+    "cksum",
+    "cp",
+    "dirname",
+    "mkdir",
+    "sed",
+  ):
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+
+  def run(pythons=(), uv=False, stack=""):
+    for minor in pythons:
+      text = PYTHON.format(real=sys.executable, minor=minor, log=log)
+      script(tmp_path / f"bin/python3.{minor}", text)
+    if uv:
+      script(tmp_path / "bin/uv", UV.format(log=log))
+    environment = {"PATH": str(tmp_path / "bin"), "IBDRR_STACK": stack}
+    done = subprocess.run(
+      ["bash", clone / "launch/run.sh", "--phases=5"],
+      env=environment,
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    lines = log.read_text().splitlines() if log.exists() else []
+    return done, [line.replace(f"{clone}", "CLONE") for line in lines]
+
+  return run
+
+
+@pytest.mark.parametrize(
+  ("pythons", "stack", "chosen", "folder"),
+  [
+    ((10, 11, 12), "", 11, ".venv"),
+    ((10, 12), "", 10, ".venv"),
+    ((12,), "", 12, ".venv"),
+    ((10, 11, 12), "2.17", 12, ".venv-2.17"),
+    ((10, 11), "2.17", 11, ".venv-2.17"),
+    ((10, 12), "2.14", 10, ".venv-2.14"),
+  ],
+)
+def test_a_python_that_suits_the_stack_is_taken(
+  launch, pythons, stack, chosen, folder
+):
+  done, log = launch(pythons, stack=stack)
+  assert done.returncode == 0, done.stderr
+  assert log[0] == f"python3.{chosen} -m venv CLONE/{folder}"
+  assert log[-2].endswith("--editable CLONE")
+  assert log[-1] == f"python3.{chosen} -m ibdrr_tf.main --phases=5"
+  _, again = launch(pythons, stack=stack)
+  assert again[len(log) :] == log[-1:]  # Nothing is installed twice.
+
+
+@pytest.mark.parametrize(("stack", "version"), [("", 11), ("2.17", 12)])
+def test_uv_gets_a_python_where_there_is_none(launch, stack, version):
+  done, log = launch((9, 13), uv=True, stack=stack)
+  assert done.returncode == 0, done.stderr
+  assert log[0].startswith(f"uv venv --quiet --seed --python 3.{version} ")
+  assert log[-1] == "python of uv -m ibdrr_tf.main --phases=5"
+
+
+@pytest.mark.parametrize(
+  ("pythons", "stack", "told"),
+  [
+    ((), "", "no Python 3.11 or 3.10 or 3.12 "),
+    ((12, 13), "2.14", "no Python 3.11 or 3.10 "),
+    ((10,), "2.17", "no Python 3.12 or 3.11 "),
+  ],
+)
+def test_without_a_python_two_commands_are_named(launch, pythons, stack, told):
+  done, log = launch(pythons, stack=stack)
+  assert done.returncode == 2 and not log
+  assert done.stderr.count("\n") == 1 and told in done.stderr
+  assert "'sudo apt install python3-venv'" in done.stderr
+  assert "'curl -LsSf https://astral.sh/uv/install.sh | sh'" in done.stderr
+
+
+def test_an_unknown_stack_is_refused(launch):
+  done, log = launch((11,), stack="2.16")
+  assert done.returncode == 2 and not log
+  assert done.stderr.count("\n") == 1 and "give 2.14 or 2.17" in done.stderr

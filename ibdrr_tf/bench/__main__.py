@@ -111,9 +111,9 @@ def main(argv: list[str]) -> None:
       f"{', '.join(KINDS)}."
     )
   command_line.refuse_arguments(rest[1:])
+  validate(config)
   choices.check_method_name(config.method)
   choices.check_devices(config.distribute, config.cpu_devices)
-  validate(config)
   if values.picture and not values.photographs:
     raise UserError("--picture needs image files: give --photographs=DIR.")
   # Minutes of measuring must not end with a file that cannot be written.

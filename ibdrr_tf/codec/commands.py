@@ -217,10 +217,14 @@ def export(output: str, codec: str, force: bool) -> None:
   files.beside(path)  # Refuses a wrong place before TensorFlow is loaded.
   command_line.say_starting(result_on_stdout=True)
   from ibdrr_tf.codec import image_codec
+  from ibdrr_tf.codec.lossless import range_coder
 
   image_codec.export(image_codec.load_image_codec(folder), path)
   size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-  print(f"{path}: {size / 1e6:.3f} MB")
+  print(
+    f"{path}: {size / 1e6:.3f} MB; import {range_coder.OPS} before "
+    f"tf.saved_model.load"
+  )
 
 
 def _open_pile(source: str, skip_broken: bool) -> Pile:

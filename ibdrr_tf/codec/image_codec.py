@@ -42,6 +42,18 @@ from ibdrr_tf.errors import UserError
 
 __all__ = ["ImageCodec", "export", "load_image_codec"]
 
+# What an export says of itself, for those who find it without this package.
+_NOTE = """\
+A codec of images, exported by ibdrr_tf. Its range coder is not part of
+TensorFlow: import it before tf.saved_model.load, else TensorFlow says that an
+op is not registered.
+
+    import tensorflow_compression      # TensorFlow 2.14
+    import tensorflow_compression_ops  # TensorFlow 2.17
+
+pip install tensorflow-compression==2.14.1, or tensorflow-compression-ops==2.17.
+Both load this model, whichever of them it was exported with.
+"""
 _MAGIC = b"IBDI"
 _VERSION = 1
 _NUMBERS = 4
@@ -399,9 +411,11 @@ def load_image_codec(folder: str | pathlib.Path, **options: int) -> ImageCodec:
 def export(codec: ImageCodec, path: str | os.PathLike[str]) -> None:
   """Writes a codec as a SavedModel, wholly or not at all.
 
-  It needs `import tensorflow_compression` to be loaded, and nothing of this
-  package. It has `encode`, `decode`, `compress`, `decompress` and
-  `decompress_codes`. TensorFlow builds a restored function anew, for seconds,
+  It needs `import tensorflow_compression` to be loaded, or, with TensorFlow
+  2.17, `import tensorflow_compression_ops`, and nothing of this package;
+  `assets.extra/README.txt` says so. Either loads what the other has written. It
+  has `encode`, `decode`, `compress`, `decompress` and `decompress_codes`.
+  TensorFlow builds a restored function anew, for seconds,
   whenever images have a new shape, unless it was built for all shapes first:
 
   >>> codec = tf.saved_model.load("codec")
@@ -417,6 +431,9 @@ def export(codec: ImageCodec, path: str | os.PathLike[str]) -> None:
   part = files.beside(path)
   try:
     tf.saved_model.save(_exported(codec), str(part))
+    # TensorFlow's name for files of one's own.
+    (part / "assets.extra").mkdir()
+    files.write_text(part / "assets.extra" / "README.txt", _NOTE)
     if (path / "saved_model.pb").is_file():
       shutil.rmtree(path)
     os.replace(part, path)

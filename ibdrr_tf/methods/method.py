@@ -201,7 +201,7 @@ def register_method(name: str) -> Callable[[Method], Method]:
 
 def method_named(name: str) -> Method:
   """The method of a name; a sentence if there is none."""
-  choices.check_method_name(name)
+  choices.check_method_name(name, METHODS)
   return METHODS[name]
 
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from ibdrr_tf.codec import image_codec as image_codec_module
+from ibdrr_tf.codec.lossless import range_coder
 from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.errors import UserError
 
@@ -251,11 +252,12 @@ def test_a_saved_model_is_built_once_for_all_shapes(restored, noise):
 
 
 _USE = """
+import importlib
 import sys
 sys.modules["ibdrr_tf"] = None  # Importing it would fail.
 import numpy as np
 import tensorflow as tf
-import tensorflow_compression
+importlib.import_module(sys.argv[3])
 codec = tf.saved_model.load(sys.argv[1])
 files = np.load(sys.argv[2])
 images = files["images"]
@@ -302,6 +304,11 @@ def restored(exported):
   return tf.saved_model.load(str(exported / "codec"))
 
 
+def test_a_saved_model_says_which_import_it_needs(exported):
+  note = exported / "codec" / "assets.extra" / "README.txt"
+  assert f"import {range_coder.OPS} " in note.read_text()
+
+
 @pytest.mark.parametrize("onednn", [1, 0])
 def test_a_saved_model_needs_no_package(exported, onednn):
   """Codes are exact even where the floats of the VQ-VAE are not the same."""
@@ -310,6 +317,7 @@ def test_a_saved_model_needs_no_package(exported, onednn):
       *(sys.executable, "-c", _USE),
       str(exported / "codec"),
       str(exported / "data.npz"),
+      range_coder.OPS,
     ],
     capture_output=True,
     text=True,

@@ -25,6 +25,7 @@ except ModuleNotFoundError:
   import tensorflow_compression_ops as tfc
 
 __all__ = [
+  "OPS",
   "PRECISION",
   "decode",
   "decode_next",
@@ -34,6 +35,8 @@ __all__ = [
   "start_decoding",
 ]
 
+# The module that has to be imported before a graph with these ops is loaded.
+OPS = tfc.__name__
 # Probabilities are multiples of 2^-16, the finest that the coder knows.
 PRECISION = 16
 
