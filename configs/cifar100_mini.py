@@ -39,9 +39,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.scenario.base_classes = 10
   config.scenario.phases = 5
   config.precision = "auto"
+  defaults.use_one_cycle(config, epochs=12)
   config.classifier.width = 12
-  config.classifier.epochs = 12
-  config.classifier.schedule = "one_cycle"
-  config.classifier.learning_rate = 0.2
   config.classifier.batch_size = 128
   return config

@@ -10,6 +10,6 @@ without the base phase is 40 % (`--method=finetune` 10 % in a minute or two,
 differ by tens of points: results/demo.md).
 """
 
-from ibdrr_tf.config import get_config
+from ibdrr_tf.config import demo_config as get_config
 
 __all__ = ["get_config"]

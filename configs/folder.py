@@ -21,7 +21,8 @@ def get_config() -> ml_collections.ConfigDict:
   config = defaults.get_config()
   defaults.use_full_recipe(config)
   config.dataset = "folder"
+  config.precision = "auto"
+  defaults.use_one_cycle(config, epochs=20)
   config.classifier.width = 16
-  config.classifier.epochs = 20
   config.classifier.batch_size = 64
   return config

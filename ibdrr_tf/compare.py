@@ -36,6 +36,7 @@ import ml_collections
 from absl import flags
 
 from ibdrr_tf import choices, command_line, files
+from ibdrr_tf.config import demo_config
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import comparison
 from ibdrr_tf.evaluation.predictions import read_predictions
@@ -70,7 +71,7 @@ def main(argv: list[str]) -> None:
   )
   if command_line.print_help(__doc__, values, argv):
     return
-  config, rest = command_line.parse_config(values, argv)
+  config, rest = command_line.parse_config(values, argv, demo_config)
   command_line.refuse_arguments(rest)
   command_line.load_plugin(values.plugin)
   runs = {}

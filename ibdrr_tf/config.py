@@ -1,8 +1,7 @@
 """The configuration of a run: every field and its default.
 
-The defaults are the embedded demonstration, which needs no file and runs on two
-CPU cores in a few minutes. The files in `configs/` start from here;
-`validation` says what the fields may be.
+The files in `configs/` start from these defaults; `demo_config` is what runs
+without a file. `validation` says what the fields may be.
 """
 
 from typing import Any
@@ -12,10 +11,12 @@ import ml_collections
 __all__ = [
   "CIRCUMSTANCES",
   "baselines",
+  "demo_config",
   "get_config",
   "learner_config",
   "update_known",
   "use_full_recipe",
+  "use_one_cycle",
 ]
 
 # Where data lies and on what devices it runs does not change what a run is.
@@ -23,7 +24,7 @@ CIRCUMSTANCES = ("data_dir", "distribute", "cpu_devices")
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """The embedded demonstration: generated images of 20 classes."""
+  """All fields: generated images of 20 classes, a codec trained on them."""
   config = ml_collections.ConfigDict()
   config.method = "ib_drr"
   config.dataset = "shapes"  # shapes, folder, or a TensorFlow Datasets name
@@ -100,8 +101,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.vqvae.schedule = "cosine"  # with warm-up; or constant
   config.vqvae.warmup_steps = 200
   config.vqvae.clip_norm = 0.5  # of the whole gradient; 0 does not clip
-  # A codec to go on from, by name or folder, e.g. to add depth to it. The demo
-  # has few images and little time, so it does not begin with nothing.
+  # A codec to go on from, by name or folder, e.g. to add depth to it. Generated
+  # images are few, so training does not begin with nothing.
   config.vqvae.start_from = "cifar100"
   # Reconstruction is also judged by a classifier of the base classes.
   config.vqvae.feature_weight = 0.0
@@ -158,6 +159,24 @@ def get_config() -> ml_collections.ConfigDict:
   return config
 
 
+def demo_config() -> ml_collections.ConfigDict:
+  """The demonstration: no data, no codec to train, minutes on two CPU cores."""
+  config = get_config()
+  config.codec = "tiny_imagenet"
+  config.precision = "auto"
+  config.memory.exemplars_per_class = 5
+  use_one_cycle(config, epochs=12)
+  config.classifier.batch_size = 64
+  return config
+
+
+def use_one_cycle(config: ml_collections.ConfigDict, epochs: int) -> None:
+  """The fast recipe: the rate rises to 0.2 and falls to 0, once."""
+  config.classifier.schedule = "one_cycle"
+  config.classifier.learning_rate = 0.2
+  config.classifier.epochs = epochs
+
+
 def use_full_recipe(config: ml_collections.ConfigDict) -> None:
   """For real images: the paper's schedule, and a codec from nothing."""
   config.classifier.milestones = (0.3, 0.6, 0.8)
@@ -182,11 +201,9 @@ def learner_config() -> ml_collections.ConfigDict:
   config.memory.quality = 60
   config.dataset = "folder"
   config.codec = "cifar100"
+  use_one_cycle(config, epochs=12)
   config.classifier.width = 16
-  config.classifier.epochs = 12
   config.classifier.updates = 600
-  config.classifier.schedule = "one_cycle"
-  config.classifier.learning_rate = 0.2
   config.classifier.batch_size = 64
   config.bitswap.refit = "growth"
   return config

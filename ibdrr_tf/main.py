@@ -19,6 +19,7 @@ import shlex
 from absl import flags
 
 from ibdrr_tf import choices, command_line
+from ibdrr_tf.config import demo_config
 from ibdrr_tf.validation import check_circumstances, check_codec, validate
 
 __all__ = ["main"]
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> None:
   _define_flags(values)
   if command_line.print_help(__doc__, values, argv):
     return
-  config, rest = command_line.parse_config(values, argv)
+  config, rest = command_line.parse_config(values, argv, demo_config)
   command_line.refuse_arguments(rest)
   command_line.load_plugin(values.plugin)
   validate(config)

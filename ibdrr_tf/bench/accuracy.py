@@ -23,7 +23,7 @@ import tensorflow as tf
 from ibdrr_tf import files
 from ibdrr_tf.classifier_training import train_classifier
 from ibdrr_tf.codec.lossy.vqvae import mean_psnr
-from ibdrr_tf.config import get_config
+from ibdrr_tf.config import get_config, use_one_cycle
 from ibdrr_tf.data.examples import Examples, in_memory, select, take
 from ibdrr_tf.data.load import fingerprint
 from ibdrr_tf.data.scenario import Scenario
@@ -96,11 +96,9 @@ def protocol() -> ml_collections.ConfigDict:
   config.dataset = "cifar100"
   config.precision = "auto"
   config.data.classes = 20
+  use_one_cycle(config, epochs=12)
   config.classifier.width = 12
   config.classifier.batch_size = 128
-  config.classifier.epochs = 12
-  config.classifier.schedule = "one_cycle"
-  config.classifier.learning_rate = 0.2
   return config
 
 
