@@ -75,7 +75,8 @@ class Recipe:
 
   Attributes:
     kind: how the classifier is trained.
-    network: more options of `build_classifier`: head, last_relu, conv.
+    network: more options of `build_classifier`: head, last_relu, conv,
+      backbones.
     frozen_gradients: whether gradients pass the classifier while its batch
       normalisation is frozen, of which GPUs have no deterministic fused form.
     schedule: epochs and rates; None is `config.classifier`.

@@ -273,6 +273,14 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         ),
       }
     ),
+    "der": section(
+      {
+        "base": _schedule(0.1, 5e-4, (60 / 200, 120 / 200, 170 / 200), 10.0),
+        "increment": _schedule(
+          0.1, 2e-4, (80 / 170, 120 / 170, 150 / 170), 10.0
+        ),
+      }
+    ),
     "mrdc": section(
       {
         "epsilon": 0.5,  # how far the ratio of volumes may be from 1

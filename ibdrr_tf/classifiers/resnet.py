@@ -72,6 +72,7 @@ def _residual_network(
   last_relu: bool = True,
   conv: Callable[..., layers.Layer] = layers.Conv2D,
   stem: str = "small",
+  prefix: str = "",
 ) -> tf.Tensor:
   """A stem, then one stage of blocks per width, then the mean over space.
 
@@ -84,6 +85,7 @@ def _residual_network(
     conv: makes the convolutions, with the arguments of Conv2D.
     stem: one of `STEMS`: `small` is a 3x3 convolution, `large` shrinks images
       to a quarter by a 7x7 convolution and a maximum, as for ImageNet.
+    prefix: of the names of layers, where a network has several backbones.
 
   Returns:
     Features, float32 [b, widths[-1]].
@@ -104,10 +106,11 @@ def _residual_network(
         strides=2 if stage and not block else 1,
         conv_bn=conv_bn,
         last_relu=last_relu or not is_last,
-        name=f"stage_{stage}" if ends_stage else None,
+        name=f"{prefix}stage_{stage}" if ends_stage else None,
       )
   # In float32 whatever the rest computes in: losses are taken from here.
-  return layers.GlobalAveragePooling2D(dtype=tf.float32, name="features")(x)
+  name = f"{prefix}features"
+  return layers.GlobalAveragePooling2D(dtype=tf.float32, name=name)(x)
 
 
 def resnet18(

@@ -2,6 +2,7 @@
 
 from ibdrr_tf.methods import (
   bounds,
+  der,
   der_pp,
   drr,
   gdumb,
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 for _name, _method in {
+  "der": der.DER,
   "der_pp": der_pp.DER_PP,
   "drr": drr.DRR,
   "finetune": bounds.FINETUNE,

@@ -30,15 +30,15 @@ from ibdrr_tf.replay.sheet_memory import SheetMemory
 KEPT = 3
 ALL = sorted(METHODS)
 WITH_EXEMPLARS = (
-  *("der_pp", "gdumb", "icarl", "lucir", "mnemonics", "mrdc", "podnet"),
-  *("raw_replay", "wa"),
+  *("der", "der_pp", "gdumb", "icarl", "lucir", "mnemonics", "mrdc"),
+  *("podnet", "raw_replay", "wa"),
 )
 WITH_CODES = ("drr", "ib_drr", "ib_drr_star")
 WITH_FILES = ("jpeg_replay", "sheet_replay", "upper_bound", "webp_replay")
 
 
-def test_there_are_nineteen():
-  assert len(ALL) == 19
+def test_there_are_twenty():
+  assert len(ALL) == 20
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -128,7 +128,7 @@ def test_a_class_is_forgotten_and_learning_goes_on(taken, reopen, name):
   "name",
   [
     *("finetune", "raw_replay", "upper_bound", "webp_replay", "ib_drr"),
-    *("gdumb", "der_pp", "mrdc"),
+    *("gdumb", "der", "der_pp", "mrdc"),
   ],
 )
 def test_a_new_process_goes_on_to_the_same_result(taken, reopen, name):
