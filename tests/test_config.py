@@ -54,6 +54,8 @@ def test_baselines_have_their_authors_numbers():
     ("icarl_original", (70, 70), "resnet32"),
     ("lucir", (160, 160), "resnet32"),
     ("mnemonics", (160, 160), "resnet32"),
+    ("podnet", (160, 160), "resnet32"),
+    ("der", (160, 160), "resnet32"),
     ("gfr", (201, 201), "resnet18"),
   ],
 )
@@ -102,8 +104,8 @@ def test_every_config_is_valid(name, expected):
 
 def test_an_unknown_variant_is_named():
   path = pathlib.Path(__file__).parents[1] / "configs/cifar100_baselines.py"
-  with pytest.raises(UserError, match=r"'der'.*lucir"):
-    command_line.parse_config(_run_flags(), ["main", f"--config={path}:der"])
+  with pytest.raises(UserError, match=r"'foster'.*lucir"):
+    command_line.parse_config(_run_flags(), ["main", f"--config={path}:foster"])
 
 
 def _run_flags():

@@ -583,7 +583,7 @@ def test_a_lost_codec_is_named_and_not_replaced(week, tmp_path):
   assert after == before
 
 
-METHODS = ["drr", "ib_drr", "sheet_replay", "icarl", "lucir", "gfr"]
+METHODS = ["drr", "ib_drr", "sheet_replay", "icarl", "lucir", "gfr", "der"]
 
 # One phase of every method, in a process that has seen nothing else.
 _PHASE = """
