@@ -294,6 +294,13 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "beta": 0.5,  # of labels of drawn images
       }
     ),
+    "latent_replay": section({"mixup": 0.0}),
+    "remind": section(
+      {
+        "mixup": 0.1,  # both parameters of a beta distribution; 0 is off
+        "dimensions": 16,  # channels of a codebook
+      }
+    ),
     "podnet": section(
       {
         "spatial": 5.0,  # times sqrt(classes / new classes), as the next

@@ -110,6 +110,9 @@ def make_models(count: int, **options) -> tuple:
   ]
   return vqvae, models
 
+  def outputs(self, layer, examples):
+    return self.features(examples).reshape(-1, 4, 4, 48)
+
 
 class TinyCodecs:
   """Makes codecs that share graphs; each has a folder of its own.

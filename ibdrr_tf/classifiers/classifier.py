@@ -140,6 +140,7 @@ def build_classifier(
   head: Callable[[tf.Tensor, int], tf.Tensor] = linear_head,
   precision: str = "float32",
   backbones: int = 1,
+  frozen_below: bool = False,
   **options: Any,
 ) -> Classifier:
   """Builds a classifier with new random weights, within the current scope.
@@ -156,6 +157,7 @@ def build_classifier(
       and logits, and so losses, are float32 all the same; with float16
       `compile` scales the loss so that small gradients are not lost.
     backbones: how many; all but the last are frozen.
+    frozen_below: whether all layers up to the inner stage are frozen.
     **options: of the backbone: `last_relu`, `conv`.
   """
   images = tf.keras.Input(image_shape, dtype=tf.uint8, name="images")
@@ -171,8 +173,11 @@ def build_classifier(
     )
     x = make(x) if backbones == 1 else _side_by_side(x, backbones, make)
     classifier = kind(images, head(x, classes), name=backbone)
-  for number in range(backbones - 1):
-    for layer in classifier.backbone(number).layers:
+  frozen = [classifier.backbone(number) for number in range(backbones - 1)]
+  if frozen_below:
+    frozen.append(classifier.up_to(resnet.inner_stage(backbone)))
+  for part in frozen:
+    for layer in part.layers:
       layer.trainable = False
   return classifier
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from ibdrr_tf.errors import UserError
+
 __all__ = [
   "BACKBONES",
   "FEATURES",
   "STEMS",
+  "inner_stage",
   "register_backbone",
   "resnet8",
   "resnet18",
@@ -150,6 +153,17 @@ FEATURES: dict[str, tuple[str, ...]] = {
   "resnet18": ("stage_0", "stage_1", "stage_2", "stage_3", "features"),
   "resnet32": ("stage_0", "stage_1", "stage_2", "features"),
 }
+
+
+def inner_stage(backbone: str) -> str:
+  """The layer that ends the last stage but one."""
+  names = FEATURES[backbone]
+  if len(names) < 3:
+    raise UserError(
+      f"the backbone {backbone!r} names no inner stages: register it with "
+      f"features=(…, 'stage', 'last_stage', 'features')."
+    )
+  return names[-3]
 
 
 def register_backbone(
