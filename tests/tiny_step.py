@@ -79,6 +79,9 @@ class Onlooker:
     images = pixels(examples)
     return images.reshape(len(images), -1).astype(np.float32) / 255
 
+  def outputs(self, layer, examples):
+    return self.features(examples).reshape(-1, 4, 4, 48)
+
   def logits(self, examples):
     return self.features(examples)[:, : int(examples.labels.max(initial=0)) + 1]
 
@@ -109,9 +112,6 @@ def make_models(count: int, **options) -> tuple:
     for _ in range(count)
   ]
   return vqvae, models
-
-  def outputs(self, layer, examples):
-    return self.features(examples).reshape(-1, 4, 4, 48)
 
 
 class TinyCodecs:
