@@ -13,6 +13,7 @@ __all__ = [
   "CACHES",
   "FEATURES",
   "METHODS",
+  "METHOD_GROUPS",
   "PRECISIONS",
   "RAW_IMAGES",
   "REFITS",
@@ -22,25 +23,31 @@ __all__ = [
   "STRATEGIES",
   "check_devices",
   "check_method_name",
+  "method_list",
 ]
 
-# `register_method` adds to these.
-METHODS = {
-  "drr",
-  "finetune",
-  "gfr",
-  "ib_drr",
-  "ib_drr_star",
-  "icarl",
-  "jpeg_replay",
-  "lucir",
-  "lwf",
-  "mnemonics",
-  "raw_replay",
-  "sheet_replay",
-  "upper_bound",
-  "webp_replay",
+# Methods by what they keep of old classes.
+METHOD_GROUPS = {
+  "codes": ("ib_drr", "ib_drr_star", "drr"),
+  "compressed images": ("sheet_replay", "webp_replay", "jpeg_replay"),
+  "raw exemplars": (
+    "raw_replay",
+    "gdumb",
+    "icarl",
+    "lucir",
+    "mnemonics",
+    "wa",
+    "podnet",
+    "der",
+    "der_pp",
+    "mrdc",
+  ),
+  "features and generators": ("latent_replay", "remind", "gfr"),
+  "the old network": ("lwf",),
+  "everything, nothing": ("upper_bound", "finetune"),
 }
+# `register_method` adds to these.
+METHODS = {name for names in METHOD_GROUPS.values() for name in names}
 
 # Backbones, and the layers whose output can serve as features: the ends of
 # stages, and the last. `register_backbone` adds to these.
@@ -91,6 +98,15 @@ def check_method_name(name: str, known: Collection[str] = METHODS) -> None:
       f"there is no method {name!r}: choose from {', '.join(sorted(known))}, "
       f"or load the plugin that registers it."
     )
+
+
+def method_list() -> str:
+  """All methods by group, for help texts."""
+  groups = [f"{name}: {', '.join(m)}" for name, m in METHOD_GROUPS.items()]
+  own = METHODS.difference(*METHOD_GROUPS.values())
+  if own:
+    groups.append(f"of plugins: {', '.join(sorted(own))}")
+  return "; ".join(groups)
 
 
 def check_devices(strategy: str, cpu_devices: int) -> None:

@@ -53,12 +53,15 @@ class ClassifierFolder:
     """A network with random weights.
 
     Args:
-      network: `classes` of its head, and `old_classes`, those that it knew
-        before it was last trained.
+      network: `classes` of its head, `old_classes`, those that it knew before
+        it was last trained, and `backbones` if there are several.
       image_shape: (height, width, 3).
     """
     recipe = recipe_of(
-      self._method, self._config, old_classes=network["old_classes"]
+      self._method,
+      self._config,
+      old_classes=network["old_classes"],
+      backbones=network.get("backbones", 1),
     )
     return classifier_training.build(
       self._config,

@@ -75,7 +75,8 @@ class Recipe:
 
   Attributes:
     kind: how the classifier is trained.
-    network: more options of `build_classifier`: head, last_relu, conv.
+    network: more options of `build_classifier`: head, last_relu, conv,
+      backbones, frozen_below.
     frozen_gradients: whether gradients pass the classifier while its batch
       normalisation is frozen, of which GPUs have no deterministic fused form.
     schedule: epochs and rates; None is `config.classifier`.
@@ -133,6 +134,14 @@ class Network:
       return np.zeros([0, self.classes], np.float32)
     batches = ordered_batches(examples, self._batch_size)
     return self.classifier.predict(batches, verbose=0)
+
+  def outputs(self, layer: str, examples: Examples) -> np.ndarray:
+    """Outputs of a layer for each example, without augmentation: float32."""
+    model = self.classifier.up_to(layer)
+    if not len(examples):
+      return np.zeros([0, *model.output_shape[1:]], np.float32)
+    batches = ordered_batches(examples, self._batch_size)
+    return model.predict(batches, verbose=0).astype(np.float32)
 
   def probabilities(self, examples: Examples) -> np.ndarray:
     """Softmax outputs for each example: float32 [n, classes]."""

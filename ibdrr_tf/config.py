@@ -290,6 +290,14 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         ),
       }
     ),
+    "der": section(
+      {
+        "base": _schedule(0.1, 5e-4, (60 / 200, 120 / 200, 170 / 200), 10.0),
+        "increment": _schedule(
+          0.1, 2e-4, (80 / 170, 120 / 170, 150 / 170), 10.0
+        ),
+      }
+    ),
     "mrdc": section(
       {
         "epsilon": 0.5,  # how far the ratio of volumes may be from 1
@@ -301,6 +309,13 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
       {
         "alpha": 0.3,  # of kept logits
         "beta": 0.5,  # of labels of drawn images
+      }
+    ),
+    "latent_replay": section({"mixup": 0.0}),
+    "remind": section(
+      {
+        "mixup": 0.1,  # both parameters of a beta distribution; 0 is off
+        "dimensions": 16,  # channels of a codebook
       }
     ),
     "podnet": section(

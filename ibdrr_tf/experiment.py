@@ -213,6 +213,7 @@ def _identity(
 ) -> dict[str, Any]:
   """What a run is, apart from what it gave."""
   backbone = config.classifier
+  network.trainable = True  # Frozen parts are parameters too.
   return {
     "method": config.method,
     "dataset": config.dataset,

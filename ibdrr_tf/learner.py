@@ -376,6 +376,7 @@ class Learner:
       network = smaller = None
       if len(old.classes) > 1:
         network = {
+          **old.network,
           "classes": old.network["classes"] - 1,
           "old_classes": old.network["old_classes"]
           - (label < old.network["old_classes"]),
@@ -434,6 +435,8 @@ class Learner:
     else:
       self._memory.folder.write(task.step, self._memory.folder.parts)
     built = {"classes": task.classes, "old_classes": task.old_classes}
+    if self._method.grows:
+      built["backbones"] = network.classifier.backbones
     self._networks.write(task.step, network.classifier)
     if self.config.classifier.stored != "float32":
       # What is evaluated is the network that the next step will find.

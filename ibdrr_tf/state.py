@@ -50,8 +50,8 @@ class State:
     classes: names of all classes, in label order.
     image_shape: (height, width, 3) of all images.
     config: the configuration, as JSON.
-    network: how the network was built: `classes`, `old_classes`; None while
-      there is none.
+    network: how the network was built: `classes`, `old_classes`, and
+      `backbones` of methods that grow; None while there is none.
     steps: what each step did, for people and for the next call.
   """
 

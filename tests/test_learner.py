@@ -443,6 +443,24 @@ def test_a_smaller_budget_holds_without_new_images(codec, tmp_path, method):
   assert retrained.ledger() == again.ledger()
 
 
+def test_a_network_in_eight_bits_counts_and_comes_back(codec, tmp_path):
+  config = tiny_config(codec, "wa")
+  config.classifier.stored = "int8"
+  learner = Learner(tmp_path / "S", config=config)
+  learner.learn(pictures(["cat", "dog"], 6))
+  size = (tmp_path / "S/classifier/network-000.npz").stat().st_size
+  ledger = learner.ledger()
+  assert ledger.old_network == ledger.old_network_8bit == size
+  assert ledger.next_phase == ledger.total > ledger.images_and_decoders
+  # What is evaluated here is what the next process finds.
+  images, _ = pictures(["x"], 5, 7)
+  again = Learner(tmp_path / "S")
+  assert again.ledger() == ledger
+  np.testing.assert_array_equal(
+    again.predict(images).probabilities, learner.predict(images).probabilities
+  )
+
+
 def test_a_coarser_quality_may_be_asked_for_later(codec, tmp_path):
   config = tiny_config(codec, "webp_replay")
   Learner(tmp_path / "S", config=config).learn(DAYS[0])
@@ -645,6 +663,7 @@ METHODS = [
   "icarl",
   "lucir",
   "gfr",
+  "der",
 ]
 
 # One phase of every method, in a process that has seen nothing else.

@@ -1,5 +1,6 @@
 """Small steps of learning: tasks, a network that only looks, and methods."""
 
+import json
 import pathlib
 
 import ml_collections
@@ -77,6 +78,9 @@ class Onlooker:
   def features(self, examples):
     images = pixels(examples)
     return images.reshape(len(images), -1).astype(np.float32) / 255
+
+  def outputs(self, layer, examples):
+    return self.features(examples).reshape(-1, 4, 4, 48)
 
   def logits(self, examples):
     return self.features(examples)[:, : int(examples.labels.max(initial=0)) + 1]
@@ -194,7 +198,11 @@ class Steps:
       self._network_path(task.step),
       network.classifier.up_to("logits").get_weights(),
     )
-    self.network, self._heads = network, (task.classes, task.old_classes)
+    backbones = network.classifier.backbones
+    self._heads = (task.classes, task.old_classes, backbones)
+    path = self._network_path(task.step).with_suffix(".json")
+    path.write_text(json.dumps(self._heads))
+    self.network = network
     return network
 
   def keep(self, task: Task, network=None) -> None:
@@ -207,21 +215,25 @@ class Steps:
     self.memory.forget(step, label)
     self.memory.settle()
     if self.network is not None:
-      classes, old = self._heads
-      self._heads = (classes - 1, old - (label < old))
+      classes, old, backbones = self._heads
+      self._heads = (classes - 1, old - (label < old), backbones)
       smaller = self._build(*self._heads)
       without_class(self.network.classifier, smaller, label)
       self.network = Network(smaller, self.config.eval_batch_size)
 
   def new_classifier(self, task: Task):
     """A classifier as a step begins with it: its weights are set already."""
-    classifier = self._build(task.classes, task.old_classes)
+    backbones = 1
+    if self.method.grows:
+      backbones = self._heads[2] + bool(task.new_labels)
+    classifier = self._build(task.classes, task.old_classes, backbones)
     self.method.start(self.step(task), classifier)
     return classifier
 
   def load_network(self, task: Task) -> None:
     """Takes the network of the step of a task from its file."""
-    self._heads = (task.classes, task.old_classes)
+    path = self._network_path(task.step).with_suffix(".json")
+    self._heads = json.loads(path.read_text())
     classifier = self._build(*self._heads)
     read_network(self._network_path(task.step), classifier.up_to("logits"))
     self.network = Network(classifier, self.config.eval_batch_size)
@@ -230,13 +242,18 @@ class Steps:
     """Probabilities by the method's own prediction."""
     return self.method.predict(self.network, self.memory, examples)
 
-  def _build(self, classes: int, old_classes: int):
+  def _build(self, classes: int, old_classes: int, backbones: int):
     return build(
       self.config,
       self._strategy,
       classes=classes,
       image_shape=SHAPE,
-      recipe=recipe_of(self.method, self.config, old_classes=old_classes),
+      recipe=recipe_of(
+        self.method,
+        self.config,
+        old_classes=old_classes,
+        backbones=backbones,
+      ),
     )
 
   def _network_path(self, step: int) -> pathlib.Path:

@@ -1,6 +1,7 @@
 """A backbone with a head over all classes seen so far."""
 
 import contextlib
+import functools
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,8 @@ __all__ = [
   "linear_head",
   "plain",
 ]
+
+_BACKBONE = re.compile(r"backbone_\d+_features")
 
 # Maps a batch (images, labels, ...) to the parts of the loss, by name, each
 # the mean over the batch, and to the logits that accuracy is measured with.
@@ -49,6 +52,17 @@ class Classifier(tf.keras.Model):
   def classes(self) -> int:
     """Number of classes that the head knows."""
     return self.output_shape[-1]
+
+  @property
+  def backbones(self) -> int:
+    """Number of backbones, whose features the head sees side by side."""
+    names = [layer.name for layer in self.layers]
+    return max(1, sum(bool(_BACKBONE.fullmatch(name)) for name in names))
+
+  def backbone(self, number: int) -> tf.keras.Model:
+    """One of the backbones, a Keras model that shares its weights."""
+    grown = self.backbones > 1
+    return self.up_to(f"backbone_{number}_features" if grown else "features")
 
   def up_to(self, *names: str) -> tf.keras.Model:
     """A model with the same weights that gives the outputs of some layers."""
@@ -118,6 +132,8 @@ def build_classifier(
   kind: type[Classifier] = Classifier,
   head: Callable[[tf.Tensor, int], tf.Tensor] = linear_head,
   precision: str = "float32",
+  backbones: int = 1,
+  frozen_below: bool = False,
   **options: Any,
 ) -> Classifier:
   """Builds a classifier with new random weights, within the current scope.
@@ -133,6 +149,8 @@ def build_classifier(
     precision: a key of `PRECISIONS`, in which the backbone computes. Weights
       and logits, and so losses, are float32 all the same; with float16
       `compile` scales the loss so that small gradients are not lost.
+    backbones: how many; all but the last are frozen.
+    frozen_below: whether all layers up to the inner stage are frozen.
     **options: of the backbone: `last_relu`, `conv`.
   """
   images = tf.keras.Input(image_shape, dtype=tf.uint8, name="images")
@@ -140,8 +158,29 @@ def build_classifier(
     # Images reach the network as bytes and are scaled here, so that a saved
     # classifier carries its own preprocessing.
     x = tf.keras.layers.Rescaling(1 / 64, offset=-2, name="scale")(images)
-    x = resnet.BACKBONES[backbone](x, width, synchronized, **options)
-    return kind(images, head(x, classes), name=backbone)
+    make = functools.partial(
+      resnet.BACKBONES[backbone],
+      width=width,
+      synchronized=synchronized,
+      **options,
+    )
+    x = make(x) if backbones == 1 else _side_by_side(x, backbones, make)
+    classifier = kind(images, head(x, classes), name=backbone)
+  frozen = [classifier.backbone(number) for number in range(backbones - 1)]
+  if frozen_below:
+    frozen.append(classifier.up_to(resnet.inner_stage(backbone)))
+  for part in frozen:
+    for layer in part.layers:
+      layer.trainable = False
+  return classifier
+
+
+def _side_by_side(
+  x: tf.Tensor, count: int, make: Callable[..., tf.Tensor]
+) -> tf.Tensor:
+  """Features of several backbones, the newest last."""
+  parts = [make(x, prefix=f"backbone_{number}_") for number in range(count)]
+  return tf.keras.layers.Concatenate(dtype=tf.float32, name="features")(parts)
 
 
 def fastest_precision() -> str:

@@ -7,9 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from ibdrr_tf.choices import FEATURES
+from ibdrr_tf.errors import UserError
 
 __all__ = [
   "BACKBONES",
+  "inner_stage",
   "register_backbone",
   "resnet8",
   "resnet18",
@@ -72,6 +74,7 @@ def _residual_network(
   last_relu: bool = True,
   conv: Callable[..., layers.Layer] = layers.Conv2D,
   stem: str = "small",
+  prefix: str = "",
 ) -> tf.Tensor:
   """A stem, then one stage of blocks per width, then the mean over space.
 
@@ -84,6 +87,7 @@ def _residual_network(
     conv: makes the convolutions, with the arguments of Conv2D.
     stem: one of `choices.STEMS`: `small` is a 3x3 convolution, `large` shrinks
       images to a quarter by a 7x7 convolution and a maximum, as for ImageNet.
+    prefix: of the names of layers, where a network has several backbones.
 
   Returns:
     Features, float32 [b, widths[-1]].
@@ -104,10 +108,11 @@ def _residual_network(
         strides=2 if stage and not block else 1,
         conv_bn=conv_bn,
         last_relu=last_relu or not is_last,
-        name=f"stage_{stage}" if ends_stage else None,
+        name=f"{prefix}stage_{stage}" if ends_stage else None,
       )
   # In float32 whatever the rest computes in: losses are taken from here.
-  return layers.GlobalAveragePooling2D(dtype=tf.float32, name="features")(x)
+  name = f"{prefix}features"
+  return layers.GlobalAveragePooling2D(dtype=tf.float32, name=name)(x)
 
 
 def resnet18(
@@ -139,6 +144,17 @@ resnet8 = functools.partial(_cifar_resnet, blocks=1)
 resnet32 = functools.partial(_cifar_resnet, blocks=5)
 
 BACKBONES = {"resnet8": resnet8, "resnet18": resnet18, "resnet32": resnet32}
+
+
+def inner_stage(backbone: str) -> str:
+  """The layer that ends the last stage but one."""
+  names = FEATURES[backbone]
+  if len(names) < 3:
+    raise UserError(
+      f"the backbone {backbone!r} names no inner stages: register it with "
+      f"features=(…, 'stage', 'last_stage', 'features')."
+    )
+  return names[-3]
 
 
 def register_backbone(

@@ -2,6 +2,7 @@
 
 from ibdrr_tf.methods import (
   bounds,
+  der,
   der_pp,
   drr,
   gdumb,
@@ -9,6 +10,7 @@ from ibdrr_tf.methods import (
   ib_drr,
   icarl,
   image_replay,
+  latent_replay,
   lucir,
   lwf,
   mnemonics,
@@ -49,6 +51,7 @@ __all__ = [
 ]
 
 for _name, _method in {
+  "der": der.DER,
   "der_pp": der_pp.DER_PP,
   "drr": drr.DRR,
   "finetune": bounds.FINETUNE,
@@ -58,12 +61,14 @@ for _name, _method in {
   "ib_drr_star": ib_drr.IB_DRR_STAR,
   "icarl": icarl.ICARL,
   "jpeg_replay": image_replay.JPEG_REPLAY,
+  "latent_replay": latent_replay.LATENT_REPLAY,
   "lucir": lucir.LUCIR,
   "lwf": lwf.LWF,
   "mnemonics": mnemonics.MNEMONICS,
   "mrdc": mrdc.MRDC,
   "podnet": podnet.PODNET,
   "raw_replay": image_replay.RAW_REPLAY,
+  "remind": latent_replay.REMIND,
   "sheet_replay": image_replay.SHEET_REPLAY,
   "upper_bound": bounds.UPPER_BOUND,
   "wa": wa.WA,

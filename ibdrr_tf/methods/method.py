@@ -132,6 +132,7 @@ class Method:
     own_schedule: whether epochs and rates are those of the method's own section
       of the configuration.
     frozen_gradients: see `Recipe`.
+    grows: whether each step that brings new classes adds a backbone.
     has_budget: whether its memory can hold a byte budget by keeping less.
   """
 
@@ -157,6 +158,7 @@ class Method:
   needs_old_network: bool = False
   own_schedule: bool = False
   frozen_gradients: bool = False
+  grows: bool = False
   has_budget: bool = True
 
   @property
@@ -233,6 +235,7 @@ def recipe_of(
   config: ml_collections.ConfigDict,
   *,
   old_classes: int,
+  backbones: int = 1,
   kind: type[classifiers.Classifier] = classifiers.Classifier,
 ) -> Recipe:
   """How a method's classifier is built and scheduled after some classes."""
@@ -246,7 +249,7 @@ def recipe_of(
     schedule.epochs = schedule.epochs or config.classifier.epochs
   return Recipe(
     kind=kind,
-    network=method.network(old_classes, first),
+    network={**method.network(old_classes, first), "backbones": backbones},
     frozen_gradients=method.frozen_gradients,
     schedule=schedule,
     optimizer=method.optimizer,
@@ -261,10 +264,14 @@ def learn_step(method: Method, step: Step) -> tuple[Network, float]:
   """
   task = step.task
   examples = step.memory.examples(task)
+  backbones = 1
+  if method.grows and step.old:
+    backbones = step.old.classifier.backbones + bool(task.new_labels)
   recipe = recipe_of(
     method,
     step.config,
     old_classes=task.old_classes,
+    backbones=backbones,
     kind=(
       ReplayClassifier if isinstance(examples, Feed) else classifiers.Classifier
     ),

@@ -43,6 +43,9 @@ class Embeds(Protocol):
   def logits(self, examples: Examples) -> np.ndarray:
     """Outputs before the softmax, without augmentation: [n, classes]."""
 
+  def outputs(self, layer: str, examples: Examples) -> np.ndarray:
+    """Outputs of a layer for each example, without augmentation: float32."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Setting:

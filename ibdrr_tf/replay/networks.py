@@ -22,12 +22,20 @@ __all__ = [
   "damaged",
   "eight_bit_size",
   "pack",
+  "read_arrays",
   "read_network",
   "unpack",
+  "write_arrays",
   "write_network",
 ]
 
 _LEVELS = 127
+_MOST_BYTES = 1 << 26
+# What a damaged file may raise.
+_DAMAGES = (
+  *(OSError, ValueError, EOFError, KeyError, TypeError, AttributeError),
+  *(BadZipFile, zlib.error, struct.error, RuntimeError, MemoryError),
+)
 
 
 def pack(weights: Sequence[np.ndarray]) -> np.ndarray:
@@ -140,10 +148,29 @@ def read_network(path: pathlib.Path, model: tf.keras.Model) -> None:
     model.set_weights(
       [part.reshape(s) for part, s in zip(parts, shapes, strict=True)]
     )
-  except (
-    *(OSError, ValueError, EOFError, KeyError, TypeError, AttributeError),
-    *(BadZipFile, zlib.error, struct.error, RuntimeError, MemoryError),
-  ) as error:
+  except _DAMAGES as error:
+    raise damaged(path) from error
+
+
+def write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
+  """Writes small arrays, by name."""
+  buffer = io.BytesIO()
+  np.savez(buffer, **arrays)
+  files.write_bytes(path, buffer.getvalue())
+
+
+def read_arrays(path: pathlib.Path, name: str) -> np.ndarray:
+  """One of the arrays of a file, as float32 numbers.
+
+  Raises:
+    UserError: if the file is missing or damaged.
+  """
+  try:
+    with np.load(path) as arrays:
+      if arrays.zip.getinfo(f"{name}.npy").file_size > _MOST_BYTES:
+        raise ValueError("the file unpacks to too many bytes")
+      return arrays[name].astype(np.float32)
+  except _DAMAGES as error:
     raise damaged(path) from error
 
 

@@ -19,11 +19,12 @@ def draw_beside(
   *,
   draws: int,
   seed: tf.Tensor,
-  padding: int,
+  padding: int | None,
 ) -> tf.data.Dataset:
   """Adds to each batch as many images of other examples, drawn at random.
 
-  Images are drawn uniformly with replacement, and augmented as others are.
+  Images are drawn uniformly with replacement, and augmented as others are. What
+  is drawn need not be images: anything that examples read will do.
 
   Args:
     batches: (images, labels int32 [b], …).
@@ -32,7 +33,8 @@ def draw_beside(
     arrays: [n, …] each, of which the rows of drawn images are added.
     draws: how often to draw for each batch.
     seed: int32 [2].
-    padding: pixels of padding before a random crop and flip.
+    padding: pixels of padding before a random crop and flip; None leaves
+      images as they are.
 
   Returns:
     Batches with (images, *rows of arrays) added for each draw.
@@ -45,8 +47,10 @@ def draw_beside(
     numbers = tf.random.stateless_uniform(
       [count], keys[0], 0, len(examples), tf.int64
     )
-    crops = augment.draw_crops(count, padding, keys[1])
-    images = augment.crop_and_flip(examples.read(numbers), crops, padding)
+    images = examples.read(numbers)
+    if padding is not None:
+      crops = augment.draw_crops(count, padding, keys[1])
+      images = augment.crop_and_flip(images, crops, padding)
     return [images, *(tf.gather(table, numbers) for table in tables)]
 
   def add(number: tf.Tensor, batch: tuple) -> tuple:

@@ -40,6 +40,7 @@ def make(codecs):
     config.gfr.views = 2
     config.mnemonics.pixel_rate = 1000.0
     config.podnet.tuning.epochs = 1
+    config.remind.dimensions = 2
     if section:
       config[name].update(section)
     return Steps(config, folder, codecs, step)

@@ -226,6 +226,56 @@ def test_podnet_tunes_on_equally_many_of_each_class(taken, reopen, monkeypatch):
   assert counts == [3, 3, 3] and schedule.learning_rate == 0.005
 
 
+def test_der_adds_a_backbone_for_new_classes_only(taken, reopen):
+  run, before = taken("der"), reopen("der", 1).network.classifier
+  after = run.steps.network.classifier
+  assert before.backbones == 1 and after.backbones == 2
+  # The first stays as it was, batch statistics too; the second has learned.
+  for number, same in ((0, True), (1, False)):
+    pairs = zip(
+      before.backbone(0).get_weights(),
+      after.backbone(number).get_weights(),
+      strict=True,
+    )
+    assert all((a == b).all() for a, b in pairs) == same
+  features = after.embed(pixels(run.probe)).numpy()
+  parts = [after.backbone(k)(pixels(run.probe)).numpy() for k in (0, 1)]
+  np.testing.assert_array_equal(features, np.concatenate(parts, axis=1))
+  # The auxiliary head is gone.
+  again = reopen("der", 2).network.classifier
+  np.testing.assert_array_equal(again(pixels(run.probe)), run.logits[2])
+
+
+def test_der_starts_from_the_last_network(taken, reopen):
+  run, steps = taken("der"), reopen("der", 1)
+  new = steps.new_classifier(run.tasks[2])
+  old = steps.network.classifier
+  for number in (0, 1):
+    for a, b in zip(
+      old.backbone(0).get_weights(),
+      new.backbone(number).get_weights(),
+      strict=True,
+    ):
+      np.testing.assert_array_equal(a, b)
+  kernel, _ = new.get_layer("logits").get_weights()
+  old_kernel, _ = old.get_layer("logits").get_weights()
+  np.testing.assert_array_equal(kernel[: len(old_kernel), :2], old_kernel)
+
+
+def test_der_judges_the_new_backbone_alone(taken, reopen):
+  run, steps = taken("der"), reopen("der", 1)
+  new, images, labels, _, parts, logits = parts_of_the_loss(steps, run.tasks[2])
+  features = new.backbone(1)(images, training=True).numpy()
+  kernel, bias = new.auxiliary.get_weights()
+  own = features @ kernel + bias
+  want = {
+    "cross_entropy": cross_entropy(labels, logits),
+    # Old classes are one, 0; the new class is 1.
+    "auxiliary": cross_entropy(np.where(labels == 2, 1, 0), own),
+  }
+  assert parts == pytest.approx(want, rel=1e-3, abs=1e-5)
+
+
 def test_wa_ends_with_weights_of_equal_length(taken, reopen):
   run = taken("wa")
   kernel, _ = run.steps.network.classifier.get_layer("logits").get_weights()
@@ -367,7 +417,7 @@ def test_gfr_goes_on_from_the_last_generator(taken, reopen):
   )
 
 
-@for_all
+@pytest.mark.parametrize("name", [*BASELINES, "der"])
 def test_the_plain_network_says_the_same(taken, name):
   run = taken(name)
   network = plain(run.steps.network.classifier)

@@ -30,15 +30,16 @@ from ibdrr_tf.replay.sheet_memory import SheetMemory
 KEPT = 3
 ALL = sorted(METHODS)
 WITH_EXEMPLARS = (
-  *("der_pp", "gdumb", "icarl", "lucir", "mnemonics", "mrdc", "podnet"),
-  *("raw_replay", "wa"),
+  *("der", "der_pp", "gdumb", "icarl", "lucir", "mnemonics", "mrdc"),
+  *("podnet", "raw_replay", "wa"),
 )
+WITH_LATENTS = ("latent_replay", "remind")
 WITH_CODES = ("drr", "ib_drr", "ib_drr_star")
 WITH_FILES = ("jpeg_replay", "sheet_replay", "upper_bound", "webp_replay")
 
 
-def test_there_are_nineteen():
-  assert len(ALL) == 19
+def test_there_are_twenty_two():
+  assert len(ALL) == 22
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -74,7 +75,7 @@ def test_what_is_kept_after_each_step(taken, make, name):
       if name != "mrdc":  # It keeps as many as have the bytes of raw ones.
         assert counts.tolist() == [KEPT] * (2 if step < 2 else 3)
     tests = memory.held_out()
-    if name in ("finetune", "gfr", "lwf"):
+    if name in ("finetune", "gfr", "lwf", *WITH_LATENTS):
       assert tests is None
     else:
       seen = [0, 1] + [0] * (step > 0) + [1, 2] * (step > 1)
@@ -85,6 +86,8 @@ def kept_images(name):
   """Number of remembered images after each step, those that test included."""
   if name in WITH_EXEMPLARS:
     return [2 * KEPT + 2, 2 * KEPT + 3, 3 * KEPT + 5]
+  if name in WITH_LATENTS:
+    return [2 * KEPT, 2 * KEPT, 3 * KEPT]
   if name in WITH_CODES + WITH_FILES:
     return [12 + 2, 16 + 3, 25 + 5]
   return [0, 0, 0]
@@ -115,7 +118,10 @@ def test_a_class_is_forgotten_and_learning_goes_on(taken, reopen, name):
     assert np.bincount(old).tolist() == [9, 6]
   else:
     assert len(old) == 0
-  if name in ("drr", "ib_drr_star", "jpeg_replay", "raw_replay", "upper_bound"):
+  if name in (
+    *("drr", "ib_drr_star", "jpeg_replay", "raw_replay", "upper_bound"),
+    *("gdumb", "latent_replay", "mrdc", "wa"),
+  ):
     return  # They would learn as another method does that is tested.
   steps.learn(run.later)
   assert steps.network.classes == 3
@@ -128,7 +134,7 @@ def test_a_class_is_forgotten_and_learning_goes_on(taken, reopen, name):
   "name",
   [
     *("finetune", "raw_replay", "upper_bound", "webp_replay", "ib_drr"),
-    *("gdumb", "der_pp", "mrdc"),
+    *("der", "der_pp", "remind"),
   ],
 )
 def test_a_new_process_goes_on_to_the_same_result(taken, reopen, name):
