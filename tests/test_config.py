@@ -15,13 +15,18 @@ from ibdrr_tf.validation import validate
 def test_baselines_have_their_authors_numbers():
   """As their papers and released programs state them."""
   sections = baselines()
-  last_epochs = {
+  published = {
     "lwf": (200, 250),
     "icarl": (200, 170),
     "lucir": (160, 160),
     "mnemonics": (160, 160),
+    "wa": (200, 170),
+    "der": (200, 170),
+    "mrdc": (160, 160),
+    "podnet": (160, 160),
     "gfr": (201, 201),
   }
+  assert {n for n, s in sections.items() if "base" in s} == set(published)
   schedules = {
     name: tuple(
       (part.learning_rate, part.weight_decay, part.decay_factor)
@@ -30,7 +35,7 @@ def test_baselines_have_their_authors_numbers():
         (sections[name].base, sections[name].increment), lasts, strict=True
       )
     )
-    for name, lasts in last_epochs.items()
+    for name, lasts in published.items()
   }
   lucir = (0.1, 5e-4, 10.0, 80, 120)
   assert schedules == {
@@ -41,6 +46,10 @@ def test_baselines_have_their_authors_numbers():
     "icarl": ((0.1, 5e-4, 10.0, 60, 120, 170), (0.1, 2e-4, 10.0, 80, 120)),
     "lucir": (lucir, lucir),
     "mnemonics": (lucir, lucir),
+    "wa": ((0.1, 5e-4, 10.0, 60, 120, 170), (0.1, 2e-4, 10.0, 60, 100, 140)),
+    "der": ((0.1, 5e-4, 10.0, 60, 120, 170), (0.1, 2e-4, 10.0, 80, 120, 150)),
+    "mrdc": (lucir, lucir),
+    "podnet": ((0.1, 5e-4, 10.0),) * 2,
     "gfr": ((1e-3, 2e-4, 10.0, 200),) * 2,
   }
   gfr = sections["gfr"]
