@@ -198,8 +198,9 @@ def define_codec_flag(flag_values: flags.FlagValues) -> None:
     "codec",
     None,
     f"whose VQ-VAE to take, and whose Bit-Swap to begin with: "
-    f"{', '.join(pretrained.names())}, or a folder; without it both are "
-    f"trained on the base classes",
+    f"{', '.join(pretrained.names())}, or a folder; --codec= trains both on "
+    f"the base classes, as do most configs; the demonstration takes "
+    f"tiny_imagenet",
     flag_values=flag_values,
   )
 
