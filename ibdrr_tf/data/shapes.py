@@ -1,7 +1,8 @@
 """An image set that needs no files: textured shapes, drawn from a seed.
 
 Every image shows one of five shapes, filled with one of four fine textures, in
-random pose, colours and light, on a cluttered background:
+random pose, colours and light, on a cluttered background. Everything has the
+grain of photographs, so that no block of pixels is cheap to store:
 
     class = shape x texture,  e.g. "striped-star" or "dotted-disc"
 
@@ -9,7 +10,7 @@ The silhouette alone leaves four classes and the texture alone leaves five, so a
 classifier must see both, and a codec that blurs the texture loses the label.
 Nothing about a class is tied to a place or a colour, which is why a linear
 classifier on pixels is hardly better than chance (10 % of 20 classes), while a
-ResNet-18 of width 8 reaches 89 % after 6 epochs of 160 images a class.
+ResNet-18 of width 8 reaches 93 % after 12 epochs of 160 images a class.
 """
 
 import math
@@ -112,9 +113,12 @@ def _draw(
   fill = _texture(rng, n, _TEXTURES[texture], u * radius, v * radius, pixel)
   inside = _coverage(_distance(_SHAPES[shape], u, v) * radius, pixel)
 
-  # On the circle of [0, 1), the two colours are 0.3 apart in every channel.
-  dark = rng.random((n, 1, 1, 3), np.float32)
-  bright = (dark + _uniform(rng, (n, 1, 1, 3), 0.3, 0.7)) % 1
+  # As in photographs, the two differ in brightness more than in colour.
+  middle = _uniform(rng, (n, 1, 1, 1), 0.35, 0.65)
+  middle = middle + _uniform(rng, (n, 1, 1, 3), -0.2, 0.2)
+  half = _uniform(rng, (n, 1, 1, 1), 0.15, 0.3)
+  half = half + _uniform(rng, (n, 1, 1, 3), -0.1, 0.1)
+  dark, bright = middle - half, middle + half
   fill = fill[..., None]
   inside = inside[..., None]
   image = _background(rng, n, x, y, pixel) + _GRAIN * _photographic(
@@ -193,7 +197,7 @@ def _texture(
   pixel: np.ndarray,
 ) -> np.ndarray:
   """Returns the share of the bright colour, float32 [n, h, w] in [0, 1]."""
-  period = _uniform(rng, (n, 1, 1), 0.3, 0.42)
+  period = _uniform(rng, (n, 1, 1), 0.4, 0.56)
   # The grain is turned against the object, lest its angle tell the shape.
   angle = _uniform(rng, (n, 1, 1), 0, 2 * math.pi)
   cos, sin = np.cos(angle) / period, np.sin(angle) / period
