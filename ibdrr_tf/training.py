@@ -202,6 +202,7 @@ class _State(tf.keras.callbacks.Callback):
       seconds=self._seconds,
     )
     with self._readable():
+      self._refuse_pipes()
       self._manager = tf.train.CheckpointManager(
         checkpoint, folder, max_to_keep=1
       )
@@ -213,11 +214,6 @@ class _State(tf.keras.callbacks.Callback):
   def restore(self) -> int:
     """Restores the last finished epoch; returns how many are finished."""
     with self._readable():
-      if os.path.isdir(self._folder):
-        for entry in os.scandir(self._folder):
-          # A pipe would block. A killed process leaves folders.
-          if not (entry.is_file() or entry.is_dir()):
-            raise ValueError(f"{entry.name} is not a file")
       latest = tf.train.latest_checkpoint(self._folder)
       if latest:
         status = self._manager.checkpoint.restore(latest)
@@ -225,6 +221,14 @@ class _State(tf.keras.callbacks.Callback):
       elif os.path.exists(os.path.join(self._folder, "checkpoint")):
         raise ValueError("it names no checkpoint that is there")
     return int(self._epoch.numpy())
+
+  def _refuse_pipes(self) -> None:
+    """Refuses what TensorFlow would wait for; folders may be left by a kill."""
+    if not os.path.isdir(self._folder):
+      return
+    for entry in os.scandir(self._folder):
+      if not (entry.is_file() or entry.is_dir()):
+        raise ValueError(f"{entry.name} is not a file")
 
   @contextlib.contextmanager
   def _readable(self) -> Iterator[None]:
