@@ -100,12 +100,16 @@ def assert_one_sentence(code, error, *parts):
     (["--config.vqvae.learning_rate=0.0"], ["learning_rate", "above 0"]),
     (["--config.vqvae.layout=flat"], ["config.vqvae.layout='flat'", "paper"]),
     (["--codec=cifar10"], ["'cifar10'", "cifar100_depth1"]),
-    (["--config.vqvae.start_from=nowhere"], ["'nowhere'", "cifar100"]),
+    (
+      ["--codec=", "--config.vqvae.start_from=nowhere"],
+      ["'nowhere'", "cifar100"],
+    ),
     (["--config.mnemonics.pixel_momentum=2.0"], ["pixel_momentum=2.0"]),
     (["--config.vqvae.codebook_size=500"], ["codebook_size=500", "power of"]),
     (["--config.vqvae.bottom_depth=64"], ["bottom_depth is 257", "255"]),
     (["--config.bitswap.group=65536"], ["group=65536", "65535"]),
-    (["--config.data.image_size=100000"], ["ram_bytes"]),
+    (["--config.data.image_size=8000"], ["ram_bytes"]),
+    (["--config.data.image_size=100000"], ["image_size=100000", "8192"]),
     (["extra"], ["'extra'", "--help"]),
   ],
 )
