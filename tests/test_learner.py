@@ -670,10 +670,9 @@ METHODS = [
 _PHASE = """
 import json, sys
 import numpy as np
+from ibdrr_tf import config as defaults
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.learner import Learner
-from ibdrr_tf.lock import Lock
-from ibdrr_tf.replay.code_store import CodeStore
 
 arrays = np.load(sys.argv[1])
 answers = {}
