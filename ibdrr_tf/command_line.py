@@ -7,6 +7,7 @@ a mistake among their arguments can say so at once.
 import difflib
 import errno
 import functools
+import json
 import logging
 import os
 import pathlib
@@ -273,10 +274,21 @@ def say_starting(result_on_stdout: bool = False) -> None:
       of `classify`; then only a user at a terminal is told.
   """
   sentence = "ibdrr_tf: TensorFlow is starting"
+  if _is_other_worker():
+    return  # The chief speaks for all.
   if not result_on_stdout:
     print(sentence, flush=True)
   elif sys.stderr.isatty():
     print(sentence, file=sys.stderr, flush=True)
+
+
+def _is_other_worker() -> bool:
+  """Whether the environment says that this worker is not the chief."""
+  try:
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+    return int(task.get("index", 0)) > 0
+  except (ValueError, TypeError, AttributeError):
+    return False  # TensorFlow will say what is wrong with it.
 
 
 def _say(sentence: str) -> None:

@@ -103,7 +103,6 @@ def read_state(folder: pathlib.Path) -> State | None:
 def _checked(state: State) -> State:
   """Raises ValueError if a field has another type than it should have."""
   numbers = [state.step, *state.image_shape, *(state.network or {}).values()]
-  count = len(state.classes)
   if (
     any(type(number) is not int for number in numbers)
     or state.step < -1
@@ -114,18 +113,23 @@ def _checked(state: State) -> State:
     or len(set(state.classes)) != len(state.classes)
     or not all(isinstance(step, dict) for step in state.steps)
     or not isinstance(state.config, dict)
-    or not (state.network is None or _is_network(state.network, count))
+    or not (state.network is None or _is_network(state))
   ):
     raise ValueError("a field has another type")
   return state
 
 
-def _is_network(network: dict[str, int], classes: int) -> bool:
-  """Whether a network has an output for each class, some of them older."""
+def _is_network(state: State) -> bool:
+  """Whether a network has an output for each class, some of them older.
+
+  A network that grows has gained at most one backbone in each step.
+  """
+  network, classes = state.network, len(state.classes)
   return (
-    set(network) == {"classes", "old_classes"}
+    set(network) - {"backbones"} == {"classes", "old_classes"}
     and network["classes"] == classes
     and 0 <= network["old_classes"] <= classes
+    and 1 <= network.get("backbones", 1) <= state.step + 1
   )
 
 

@@ -17,6 +17,7 @@ TINY_REPLAY = [
   "--config.classifier.epochs=2",
   "--config.classifier.batch_size=16",
   "--config.memory.exemplars_per_class=3",
+  "--codec=",
   "--config.vqvae.start_from=",
   "--config.vqvae.bottom_depth=1",
   "--config.vqvae.epochs=2",

@@ -38,6 +38,7 @@ def test_a_run_leaves_everything_it_promises(uninterrupted):
     "config.json",
     "memory",
     "phase_accuracy.png",
+    "predictions.npz",
     "reconstructions.png",
     "report.md",
     "results.json",
