@@ -252,7 +252,7 @@ def test_options_that_do_not_suit_a_method_are_refused():
   config.memory.total_bytes = 10**6
   with pytest.raises(UserError, match="total_bytes is not for --method=gfr"):
     check_method(config)
-  with pytest.raises(UserError, match="no method 'drrr': choose from .* drr, "):
+  with pytest.raises(UserError, match=r"no method 'drrr': choose .* drr, "):
     method_named("drrr")
 
 
