@@ -4,7 +4,7 @@
 
 Generated 32x32 images of 20 classes, 10 base classes and 5 phases of 2, with
 ResNet-18 of width 8; the codec `tiny_imagenet` comes with the package. About
-four minutes on two CPU cores; `ib_drr` ends with 88 % of 20 classes, `finetune`
+seven minutes on two CPU cores; `ib_drr` ends with 88 % of 20 classes, `finetune`
 with 10 % (results/demo.md).
 """
 
