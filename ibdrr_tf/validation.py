@@ -40,8 +40,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
     _at_least(f"data.{name}", data[name], 0)
   if not 0 <= data.validation < 1:
     raise UserError(
-      f"config.data.validation={data.validation} is not a share of the training "
-      f"images: give 0 to less than 1."
+      f"config.data.validation={data.validation} is not a share of the "
+      f"training images: give 0 to less than 1."
     )
   if data.image_size > MOST_SIDE:
     raise UserError(
