@@ -159,7 +159,7 @@ def build(
   """A new classifier, made within the strategy's scope."""
   precision = config.precision
   if precision == "auto":
-    precision = classifiers.fastest_precision()
+    precision = classifiers.fastest_precision(config.classifier.width)
   with strategy.scope():
     return classifiers.build_classifier(
       backbone=config.classifier.backbone,
