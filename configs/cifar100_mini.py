@@ -5,8 +5,8 @@
 
 The first 20 classes of order 1993 with all their 500 images: 10 base classes
 and 5 phases of 2, ResNet-18 of width 16, at least 1,500 updates a phase on 64
-images each, in one cycle, bfloat16 where the CPU has it. All methods are trained
-equally, however many images they keep. About 20 minutes on one quiet core.
+images each, in one cycle, bfloat16 where the CPU has it. All methods get equal
+training, however many images they keep. About 25 minutes on one core.
 
 The records in results/mini/records are of an earlier recipe:
 

@@ -188,9 +188,9 @@ def _side_by_side(
 def fastest_precision(width: int) -> str:
   """What "auto" means here: float16 on GPUs, bfloat16 on CPUs that gain by it.
 
-  On an AMD EPYC with AVX512-BF16, one core trains a ResNet-18 of width 8, 12, 16
-  or 24 on 485, 276, 506 or 150 images/s in bfloat16, and on 1,035, 419, 371 or
-  152 in float32: oneDNN has fast bfloat16 convolutions for blocks of 16
+  On an AMD EPYC with AVX512-BF16, one core trains a ResNet-18 of width 8, 12,
+  16 or 24 on 485, 276, 506 or 150 images/s in bfloat16, and on 1,035, 419, 371
+  or 152 in float32: oneDNN has fast bfloat16 convolutions for blocks of 16
   channels only.
 
   Args:
