@@ -9,6 +9,7 @@ from collections.abc import Collection
 from ibdrr_tf.errors import UserError
 
 __all__ = [
+  "AUGMENTS",
   "BATCH_NORMS",
   "CACHES",
   "FEATURES",
@@ -20,9 +21,11 @@ __all__ = [
   "SCHEDULES",
   "SELECTIONS",
   "SHEETS",
+  "STARTS",
   "STEMS",
   "STORED",
   "STRATEGIES",
+  "TEST_VIEWS",
   "check_devices",
   "check_method_name",
   "method_list",
@@ -92,6 +95,14 @@ SHEETS = ("avif", "avif_best", "webp")
 REFITS = ("always", "growth", "never")
 # What of a memory of codes is kept in RAM.
 CACHES = ("codes", "images")
+
+# How images vary in training: crops and flips, or RandAugment and Cutout too.
+AUGMENTS = ("light", "strong")
+# As how many views an image is classified: as it is; also flipped; also shifted
+# in four directions.
+TEST_VIEWS = (1, 2, 10)
+# What a step of a method that learns from scratch starts from.
+STARTS = ("scratch", "shrink_perturb")
 
 # How to use several devices.
 STRATEGIES = ("auto", "none", "mirrored", "multi_worker")

@@ -98,7 +98,11 @@ class ClassifierFolder:
       raise damaged(self._file(step))
     classifier = self.build(network, image_shape)
     read_network(self._file(step), classifier.up_to("logits"))
-    return Network(classifier, self._config.eval_batch_size)
+    return Network(
+      classifier,
+      self._config.eval_batch_size,
+      self._config.classifier.test_views,
+    )
 
   def size(self, step: int) -> int:
     """Bytes of the network of a step; 0 if there is none."""

@@ -13,6 +13,7 @@ from ibdrr_tf import distribution, training
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers import optimizer as optimizers
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation, views_of
 from ibdrr_tf.data.examples import Examples, ordered_batches
 from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay.feeds import Feed
@@ -20,6 +21,7 @@ from ibdrr_tf.replay.feeds import Feed
 __all__ = [
   "Network",
   "Recipe",
+  "augmentation_of",
   "build",
   "sgd",
   "train_classifier",
@@ -70,6 +72,12 @@ def sgd(
   )
 
 
+def augmentation_of(config: ml_collections.ConfigDict) -> Augmentation:
+  """How a classifier's images vary in training."""
+  recipe = config.classifier
+  return Augmentation(recipe.padding, is_strong=recipe.augment == "strong")
+
+
 @dataclasses.dataclass(frozen=True)
 class Recipe:
   """What a method may choose about the training of one classifier.
@@ -110,12 +118,24 @@ class Recipe:
 class Network:
   """A trained classifier, and how it looks at examples.
 
+  Args:
+    classifier: the Keras model.
+    batch_size: images that it looks at together.
+    views: as how many views it sees an image that it classifies; see
+      `augment.views_of`.
+
   Attributes:
     classifier: the Keras model.
   """
 
-  def __init__(self, classifier: classifiers.Classifier, batch_size: int):
+  def __init__(
+    self,
+    classifier: classifiers.Classifier,
+    batch_size: int,
+    views: int = 1,
+  ):
     self.classifier = classifier
+    self.views = views
     self._batch_size = batch_size
     self._embed = classifier.embed
 
@@ -124,10 +144,15 @@ class Network:
     """Number of classes that it knows."""
     return self.classifier.classes
 
-  def features(self, examples: Examples) -> np.ndarray:
-    """Features of each example, without augmentation: float32 [n, d]."""
-    batches = ordered_batches(examples, self._batch_size)
-    return self._embed.predict(batches, verbose=0)
+  def features(self, examples: Examples, views: int = 1) -> np.ndarray:
+    """Features of each example, averaged over views: float32 [n, d]."""
+    return np.mean(
+      [
+        self._embed.predict(ordered_batches(v, self._batch_size), verbose=0)
+        for v in views_of(examples, views)
+      ],
+      axis=0,
+    )
 
   def logits(self, examples: Examples) -> np.ndarray:
     """Outputs before the softmax, without augmentation: [n, classes]."""
@@ -145,8 +170,10 @@ class Network:
     return model.predict(batches, verbose=0).astype(np.float32)
 
   def probabilities(self, examples: Examples) -> np.ndarray:
-    """Softmax outputs for each example: float32 [n, classes]."""
-    return tf.nn.softmax(self.logits(examples)).numpy()
+    """Softmax outputs, averaged over views: float32 [n, classes]."""
+    views = views_of(examples, self.views)
+    outputs = [tf.nn.softmax(self.logits(view)).numpy() for view in views]
+    return np.mean(outputs, axis=0)
 
 
 def build(
@@ -160,7 +187,7 @@ def build(
   """A new classifier, made within the strategy's scope."""
   precision = config.precision
   if precision == "auto":
-    precision = classifiers.fastest_precision()
+    precision = classifiers.fastest_precision(config.classifier.width)
   with strategy.scope():
     return classifiers.build_classifier(
       backbone=config.classifier.backbone,
@@ -234,7 +261,8 @@ def train_classifier(
     tensorboard=folder / "tensorboard" / f"step-{step:03d}",
     title=title,
   )
-  return Network(classifier, config.eval_batch_size), seconds
+  views = config.classifier.test_views
+  return Network(classifier, config.eval_batch_size, views), seconds
 
 
 def train_further(
@@ -303,7 +331,7 @@ def _compile(
   factor = distribution.learning_rate_factor(config, strategy)
   options = {}
   if isinstance(examples, Feed):
-    options["prepare"] = examples.preparation(config.classifier.padding)
+    options["prepare"] = examples.preparation(augmentation_of(config))
   steps = _steps(classifier, examples, config)
   with strategy.scope():
     classifier.compile(
@@ -333,7 +361,7 @@ def _fit(
       batch_size=config.classifier.batch_size,
       epochs=epochs,
       seed=seed,
-      padding=config.classifier.padding,
+      augment=augmentation_of(config),
       share=share,
     )
     if not extra_inputs:

@@ -68,6 +68,13 @@ def get_config() -> ml_collections.ConfigDict:
   config.classifier.schedule = "steps"  # the paper's; or one_cycle
   config.classifier.batch_size = 32
   config.classifier.padding = 4
+  config.classifier.augment = "light"  # crop and flip; strong: RandAugment too
+  config.classifier.test_views = 1  # 2: and flipped; 10: and shifted
+  # How methods that learn from scratch start a step: or shrink_perturb, from
+  # `shrink` times the last weights plus `perturb` times random ones.
+  config.classifier.start = "scratch"
+  config.classifier.shrink = 0.4
+  config.classifier.perturb = 0.1
   config.classifier.learning_rate = 0.1
   config.classifier.momentum = 0.9
   config.classifier.weight_decay = 5e-4

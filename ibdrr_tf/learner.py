@@ -11,20 +11,15 @@ seed. Nothing else: no later classes, no old raw images, no number of steps.
 
 import contextlib
 import dataclasses
-import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ml_collections
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.classifier_folder import ClassifierFolder
 from ibdrr_tf.classifier_training import Network
-from ibdrr_tf.classifiers.classifier import Classifier
-from ibdrr_tf.classifiers.shrink import without_class
-from ibdrr_tf.codec_training import prepare_codec
 from ibdrr_tf.data.arriving import (
   Arrived,
   fingerprint,
@@ -33,25 +28,11 @@ from ibdrr_tf.data.arriving import (
 )
 from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.data.task import Task
-from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation.ledger import Ledger
-from ibdrr_tf.lock import Lock
-from ibdrr_tf.methods import Step, check_method, learn_step
-from ibdrr_tf.replay.memory import Memory, Setting
-from ibdrr_tf.replay.networks import eight_bit_size
-from ibdrr_tf.state import (
-  State,
-  claim_traces,
-  is_claimed,
-  read_state,
-  refuse_foreign,
-  remove_traces,
-  write_state,
-)
-from ibdrr_tf.state_config import check_fixed, config_of, to_stored
-from ibdrr_tf.step_evaluation import accuracy_on_held_out, codec_quality
-from ibdrr_tf.validation import check_codec, validate
+from ibdrr_tf.open_state import OpenState
+from ibdrr_tf.replay.memory import Memory
+from ibdrr_tf.step import forget_class, learn_task
 
 __all__ = ["Learner", "Predictions"]
 
@@ -99,86 +80,64 @@ class Learner:
     seed: int | None = None,
     strategy: tf.distribute.Strategy | None = None,
   ):
-    self.path = pathlib.Path(state)
-    self._strategy = strategy or tf.distribute.get_strategy()
-    self._team = Team(self._strategy)
-    self._lock = Lock(self.path)
-    self._state = read_state(self.path)
-    if config is None:
-      self.config = config_of(self._state)
-    else:
-      self.config = config.copy_and_resolve_references()
-    for path, value in (
-      ("method", method),
-      ("codec", codec),
-      ("memory.total_bytes", memory_bytes),
-      ("data.image_size", image_size),
-      ("seed", seed),
-    ):
-      if value is not None:
-        self.config.update_from_flattened_dict({path: value})
-    validate(self.config)
-    self._method = check_method(self.config)
-    if self._state:
-      check_fixed(self.config, self._state.config)
-      self._check_size()
-    if self._method.uses_codec:
-      check_codec(self.config, self.path)
-    self._networks = ClassifierFolder(
-      self.path / "classifier", self._method, self.config, self._strategy
-    )
-    self._codec = None
-    self._memory: Memory | None = None
-    self._network: Network | None = None
+    overrides = {
+      "method": method,
+      "codec": codec,
+      "memory.total_bytes": memory_bytes,
+      "data.image_size": image_size,
+      "seed": seed,
+    }
+    strategy = strategy or tf.distribute.get_strategy()
+    self._open = OpenState(pathlib.Path(state), config, overrides, strategy)
+
+  @property
+  def path(self) -> pathlib.Path:
+    """The folder of the state."""
+    return self._open.path
+
+  @property
+  def config(self) -> ml_collections.ConfigDict:
+    """The configuration of the next step."""
+    return self._open.config
 
   @property
   def step(self) -> int:
     """Number of the last step; -1 before the first."""
-    return self._state.step if self._state else -1
+    return self._open.step
 
   @property
   def classes(self) -> tuple[str, ...]:
     """Names of all classes, in label order."""
-    return self._state.classes if self._state else ()
+    return self._open.classes
 
   @property
   def history(self) -> tuple[dict[str, Any], ...]:
     """What each step did, the first one first."""
-    return self._state.steps if self._state else ()
+    return self._open.history
 
   @property
   def image_shape(self) -> tuple[int, int, int] | None:
     """(height, width, 3) of all images; None before the first step."""
-    return tuple(self._state.image_shape) if self._state else None
+    return self._open.image_shape
 
   @property
   def memory(self) -> Memory:
     """What is remembered."""
-    self._require_state()
-    self._prepare(None)
-    return self._memory
+    return self._open.memory
 
   @property
   def network(self) -> Network:
     """The network of the last step."""
-    self._require_class()
-    if self._network is None:
-      self._network = self._networks.read(
-        self.step, self._state.network, self.image_shape
-      )
-    return self._network
+    return self._open.network
 
   def lock(self) -> contextlib.AbstractContextManager:
     """A context in which no other process changes the state."""
-    return self._lock if self._team.is_chief else contextlib.nullcontext()
+    return self._open.lock()
 
   def ledger(self) -> Ledger:
     """The bytes that are kept."""
-    self._require_state()
-    self._prepare(None)
-    uses_network = self._method.uses_old_network and self._state.network
-    network = self.network.classifier if uses_network else None
-    return self._ledger(self.step, network)
+    self._open.require_state()
+    return self._open.ledger()
 
   def learn(self, data: Any, validation: Any = None) -> dict[str, Any]:
     """Learns new images: of new classes, of known ones, or of both.
@@ -194,12 +153,8 @@ class Learner:
     Returns:
       What the step did, as in `history`.
     """
-    size = {"image_size": self.config.data.image_size}
-    options = {
-      **size,
-      "ram_bytes": self.config.data.ram_bytes,
-      "skip_broken": self.config.data.skip_broken,
-    }
+    names = ("image_size", "ram_bytes", "skip_broken")
+    options = {name: self.config.data[name] for name in names}
     arrived = read_arrived(data, self.image_shape, **options)
     if validation is not None:
       shape = arrived.examples.image_shape
@@ -227,12 +182,12 @@ class Learner:
     Returns:
       What the step did, as in `history`.
     """
-    with self._changing():
+    with self._open.changing():
       print_ = fingerprint(names, new, held_out)
       if self.history and self.history[-1].get("fingerprint") == print_:
-        if self._exceeds_budget():
+        if self._open.exceeds_budget():
           return self._learn_nothing(print_)
-        self._settle()
+        self._open.settle()
         return self.history[-1]
       classes = tuple(dict.fromkeys((*self.classes, *names)))
       number = {name: k for k, name in enumerate(classes)}
@@ -250,7 +205,7 @@ class Learner:
         old_classes=len(self.classes),
         classes=len(classes),
       )
-      return self._learn(task, classes, print_)
+      return learn_task(self._open, task, classes, print_)
 
   def retrain(self) -> dict[str, Any]:
     """Trains the network again on what is remembered, without new images.
@@ -261,13 +216,12 @@ class Learner:
     Returns:
       What the step did, as in `history`.
     """
-    with self._changing():
-      self._require_class()
+    with self._open.changing():
+      self._open.require_class()
       last = f"retrain {self.step}"
-      if self.history[-1].get("fingerprint") == last and self._team.ask_chief(
-        lambda: "yes" if is_claimed(self.path, self._claim(last)) else ""
-      ):
-        self._settle()
+      is_last = self.history[-1].get("fingerprint") == last
+      if is_last and self._open.is_claimed(last):
+        self._open.settle()
         return self.history[-1]
       if not self.ledger().images:
         raise UserError(
@@ -282,7 +236,7 @@ class Learner:
     nothing = in_memory(np.zeros([0, *shape], np.uint8), np.zeros(0))
     count = len(self.classes)
     task = Task(self.step + 1, nothing, None, count, count)
-    return self._learn(task, self.classes, print_)
+    return learn_task(self._open, task, self.classes, print_)
 
   def predict(self, images: np.ndarray) -> Predictions:
     """Names the classes of images.
@@ -291,7 +245,7 @@ class Learner:
       images: uint8 [n, h, w, 3], or a list of images [h, w, 3], which may
         differ in size, or one such image.
     """
-    self._require_class()
+    self._open.require_class()
     if not hasattr(images, "__len__"):
       raise UserError(
         f"{type(images).__name__} is not what can be classified: give uint8 "
@@ -314,21 +268,21 @@ class Learner:
     except UserError:
       # Another process may have committed a step, and removed the last one's
       # files, since this one has read the state.
-      before = self._state
-      self._refresh()
-      if self._state == before:
+      before = self._open.state
+      self._open.refresh()
+      if self._open.state == before:
         raise
       return self._scores(examples)
 
   def _scores(self, examples: Examples) -> np.ndarray:
-    memory = self.memory if self._method.predicts_from_memory else None
-    return self._method.predict(self.network, memory, examples)
+    memory = self.memory if self._open.method.predicts_from_memory else None
+    return self._open.method.predict(self.network, memory, examples)
 
   def other_scores(self, examples: Examples) -> dict[str, np.ndarray]:
     """The same by the method's other classifiers, by name."""
     return {
       name: predict(self.network, self.memory, examples)
-      for name, predict in self._method.also.items()
+      for name, predict in self._open.method.also.items()
     }
 
   def evaluate(self, data: Any) -> dict[str, Any]:
@@ -338,7 +292,7 @@ class Learner:
       data: see `read_arrived`; classes that are not known count as errors.
         Where there are validation images, only they are looked at.
     """
-    self._require_class()
+    self._open.require_class()
     arrived = read_arrived(data, self.image_shape)
     examples = arrived.examples
     if arrived.validation is not None:
@@ -364,195 +318,15 @@ class Learner:
     A call that was interrupted after its step had been committed is brought to
     its end when it is repeated. Pictures of the codec's training go as well.
     """
-    with self._changing():
-      if self._state and self._state.just_forgotten == name:
-        self._settle()
+    with self._open.changing():
+      state = self._open.state
+      if state and state.just_forgotten == name:
+        self._open.settle()
         return
       if name not in self.classes:
         known = ", ".join(self.classes) or "none"
         raise UserError(f"there is no class {name!r}: the state knows {known}.")
-      label, step, old = self.classes.index(name), self.step + 1, self._state
-      self.memory.forget(step, label)
-      network = smaller = None
-      if len(old.classes) > 1:
-        network = {
-          **old.network,
-          "classes": old.network["classes"] - 1,
-          "old_classes": old.network["old_classes"]
-          - (label < old.network["old_classes"]),
-        }
-        smaller = self._networks.build(network, self.image_shape)
-        without_class(self.network.classifier, smaller, label)
-        self._networks.write(step, smaller)
-      state = dataclasses.replace(
-        old,
-        step=step,
-        classes=tuple(c for c in old.classes if c != name),
-        network=network,
-        steps=(
-          *old.steps,
-          {
-            "step": step,
-            "kind": "forget",
-            "class": name,
-            "ledger": self._ledger(step, smaller).to_json(),
-          },
-        ),
-      )
-      self._commit(state, None)
-
-  @contextlib.contextmanager
-  def _changing(self) -> Iterator[None]:
-    """Locks the state, and notices what other processes have done to it."""
-    self._team.on_chief(lambda: refuse_foreign(self.path))
-    with self.lock():
-      self._refresh()
-      try:
-        yield
-      except BaseException:
-        # What is in RAM may be that of a step that never counted.
-        self._memory = self._network = None
-        raise
-
-  def _learn(
-    self, task: Task, classes: tuple[str, ...], print_: str
-  ) -> dict[str, Any]:
-    """Does a step and commits it."""
-    # Weights and batches are stateless functions of the seed; with
-    # deterministic ops a step that was interrupted ends with the same result.
-    tf.config.experimental.enable_op_determinism()
-    claim = self._claim(print_)
-    self._team.on_chief(
-      lambda: claim_traces(self.path, claim, is_new=self._state is None)
-    )
-    self._prepare(task)
-    old = self.network if self._state and self._state.network else None
-    step = Step(self.config, self._strategy, self.path, task, self._memory, old)
-    before = self._memory.stored_bytes()
-    network, seconds = learn_step(self._method, step)
-    if len(task.new) or self._exceeds_budget():
-      self._memory.add(task, network)
-    else:
-      self._memory.folder.write(task.step, self._memory.folder.parts)
-    built = {"classes": task.classes, "old_classes": task.old_classes}
-    if self._method.grows:
-      built["backbones"] = network.classifier.backbones
-    self._networks.write(task.step, network.classifier)
-    if self.config.classifier.stored != "float32":
-      # What is evaluated is the network that the next step will find.
-      shape = tuple(task.new.image_shape)
-      network = self._networks.read(task.step, built, shape)
-    record = {
-      "step": task.step,
-      "kind": "learn",
-      "fingerprint": print_,
-      "new_classes": list(classes[task.old_classes :]),
-      "images": len(task.new),
-      "held_out": len(task.held_out) if task.held_out is not None else 0,
-      "seconds": round(seconds, 2),
-      "dropped": self._memory.dropped,
-      "ledger": self._ledger(task.step, network.classifier).to_json(),
-      **codec_quality(task, self._codec, self._memory, before),
-    }
-    accuracy = accuracy_on_held_out(self._method, network, self._memory, task)
-    if accuracy["all"] is not None:
-      record["accuracy"] = accuracy
-    state = State(
-      task.step,
-      classes,
-      tuple(task.new.image_shape),
-      to_stored(self.config),
-      built,
-      (*self.history, record),
-    )
-    self._commit(state, network)
-    return record
-
-  def _claim(self, print_: str) -> str:
-    """Tells a step in progress: its data and its configuration."""
-    return json.dumps([print_, to_stored(self.config)])
-
-  def _ledger(self, step: int, classifier: Classifier | None) -> Ledger:
-    """The bytes that are kept after a step, committed or about to be.
-
-    Args:
-      step: its number.
-      classifier: of that step; None if there is none.
-    """
-    stored = dict(self._memory.stored_bytes())
-    if self._method.needs_old_network:
-      size = self._networks.size(step)
-      stored["old_network"] = size
-      stored["other_models"] = stored.get("other_models", 0) + size
-    if self._method.uses_old_network and classifier is not None:
-      weights = classifier.up_to("logits").get_weights()
-      stored["old_network_8bit"] = eight_bit_size(weights)
-    return Ledger(**stored)
-
-  def _exceeds_budget(self) -> bool:
-    """Whether memory has more bytes than the configuration now allows."""
-    self._prepare(None)
-    limit = self.config.memory.total_bytes
-    return 0 < limit < Ledger(**self._memory.stored_bytes()).total
-
-  def _commit(self, state: State, network: Network | None) -> None:
-    """Makes a state the one that counts, then clears up."""
-    self._team.on_chief(lambda: write_state(self.path, state))
-    self._state, self._network = state, network
-    self._settle()
-
-  def _settle(self) -> None:
-    """Removes traces of other steps; writes what is made from the state."""
-    self.memory.settle()
-    if not self._state.network:
-      self._networks.withdraw()
-    elif not self._networks.is_published(self.step):
-      self._networks.publish(self.step, self.network, self.classes)
-    self._networks.keep_only(self.step)
-    self._team.on_chief(
-      lambda: remove_traces(
-        self.path, pictures=self._state.just_forgotten is not None
-      )
-    )
-
-  def _prepare(self, task: Task | None) -> None:
-    """Opens codec and memory; the first step makes them."""
-    if self._memory is not None:
-      return
-    shape = self.image_shape or tuple(task.new.image_shape)
-    if self._method.uses_codec:
-      examples = None if self._state else task.new
-      self._codec = prepare_codec(
-        self.config, examples, self.path, self._strategy
-      )
-    setting = Setting(
-      self.config, self.path / "memory", shape, self._codec, self._team
-    )
-    self._memory = self._method.memory(setting, self.step)
-
-  def _check_size(self) -> None:
-    size = self.config.data.image_size
-    if size not in (0, self.image_shape[0]):
-      raise UserError(
-        f"the state {self.path} has images of {self.image_shape[0]} pixels a "
-        f"side, not of {size}: leave the size out, or start another state."
-      )
-
-  def _require_class(self) -> None:
-    self._require_state()
-    if not self.classes:
-      raise UserError(f"the state {self.path} knows no class: learn some.")
-
-  def _require_state(self) -> None:
-    if self._state is None:
-      raise UserError(f"there is no state in {self.path}: learn something.")
-
-  def _refresh(self) -> None:
-    """Notices what another process has learned since this one looked."""
-    state = read_state(self.path)
-    # All workers must take the same way, and each timed the last step itself.
-    if self._team.ask_chief(lambda: "" if state == self._state else "changed"):
-      self._state, self._memory, self._network = state, None, None
+      forget_class(self._open, name)
 
 
 def _relabel(tests: Arrived, arrived: Arrived) -> Examples:

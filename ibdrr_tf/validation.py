@@ -92,6 +92,15 @@ def validate(config: ml_collections.ConfigDict) -> None:
   _at_least("classifier.updates", classifier.updates, 0)
   _one_of("classifier.schedule", classifier.schedule, choices.SCHEDULES)
   _one_of("classifier.stored", classifier.stored, choices.STORED)
+  _one_of("classifier.augment", classifier.augment, choices.AUGMENTS)
+  _one_of("classifier.start", classifier.start, choices.STARTS)
+  if classifier.test_views not in choices.TEST_VIEWS:
+    raise UserError(
+      f"config.classifier.test_views={classifier.test_views} is unknown: give "
+      f"{', '.join(map(str, choices.TEST_VIEWS))}."
+    )
+  for name in ("shrink", "perturb"):
+    _at_least(f"classifier.{name}", classifier[name], 0)
   _momentum("classifier.momentum", classifier.momentum)
   _positive("classifier.learning_rate", classifier.learning_rate)
   _positive("classifier.decay_factor", classifier.decay_factor)

@@ -625,7 +625,7 @@ class Folders(Target):
       kept += [codes.top, codes.bottom]
     if settle:
       with opened._changing():
-        opened._settle()
+        opened._open.settle()
     return kept
 
 

@@ -4,6 +4,10 @@ import numpy as np
 import tensorflow as tf
 from tiny_step import Onlooker
 
+from ibdrr_tf.data.augment import Augmentation
+
+AS_IT_IS = Augmentation(padding=0)
+
 
 def keep(memory, *tasks):
   for task in tasks:
@@ -18,12 +22,12 @@ def keys(images):
 def prepared(feed):
   """All examples in order, as a batch sees them without augmentation."""
   batches = feed.training_batches(
-    batch_size=500, epochs=range(1), seed=tf.constant([1, 2]), padding=0
+    batch_size=500, epochs=range(1), seed=tf.constant([1, 2]), augment=AS_IT_IS
   )
   inputs, labels = next(iter(batches))
   # Neither crops nor flips; the share of raw images stays as it is drawn.
-  drawn = inputs["drawn"] * tf.constant([[0, 0, 0, 1]])
-  return feed.preparation(0)({**inputs, "drawn": drawn}), labels.numpy()
+  drawn = inputs["drawn"] * tf.constant([[1, 0, 0, 0]])
+  return feed.preparation(AS_IT_IS)({**inputs, "drawn": drawn}), labels.numpy()
 
 
 def assert_own_twins(feed, count):

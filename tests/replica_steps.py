@@ -25,6 +25,7 @@ from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.codec_training.lossless import _Planes
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.methods.lucir import ranking_loss
 from ibdrr_tf.random_seed import set_random_seed
@@ -155,7 +156,7 @@ def image_batches(epochs, share):
     batch_size=COUNT,
     epochs=epochs,
     seed=stream.fold_in(0, 1),
-    padding=0,
+    augment=Augmentation(0),
     share=share,
   )
 

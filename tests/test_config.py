@@ -101,6 +101,7 @@ def test_the_paper_s_configs_keep_the_paper_s_lambda(name):
     ("demo", ("shapes", 0, 5, "ib_drr")),  # 0 is half of the classes.
     ("cifar100", ("cifar100", 50, 5, "ib_drr")),
     ("cifar100_mini", ("cifar100", 10, 5, "ib_drr")),
+    ("cifar100_small", ("cifar100", 50, 5, "ib_drr")),
     ("imagenet_subset", ("folder", 50, 5, "ib_drr")),
     ("folder", ("folder", 0, 5, "ib_drr")),
   ],

@@ -25,6 +25,7 @@ from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.learner import Learner
 from ibdrr_tf.lock import Lock
+from ibdrr_tf.open_state import OpenState
 from ibdrr_tf.replay.code_store import CodeStore
 
 SIZE = 16
@@ -184,16 +185,16 @@ def test_workers_notice_a_change_when_the_chief_does(week, monkeypatch):
   learner, folder = week
   learner = Learner(folder / "after-2")
   memory = learner.memory
-  *others, last = learner._state.steps
+  *others, last = learner._open.state.steps
   own = dataclasses.replace(
-    learner._state, steps=(*others, {**last, "seconds": -1.0})
+    learner._open.state, steps=(*others, {**last, "seconds": -1.0})
   )
   for answer in ("", "changed"):
     monkeypatch.setattr(Team, "ask_chief", lambda *_, said=answer: said)
-    learner._state = own
-    with learner._changing():
-      assert (learner._memory is memory) == (answer == "")
-      assert (learner._state == own) == (answer == "")
+    learner._open.state = own
+    with learner._open.changing():
+      assert (learner._open._memory is memory) == (answer == "")
+      assert (learner._open.state == own) == (answer == "")
 
 
 def test_accuracy_on_old_classes_is_told_by_what_memory_gives_back(week):
@@ -403,7 +404,7 @@ def test_a_forgetting_that_was_killed_after_its_commit_is_finished(
   _, folder = week
   shutil.copytree(folder / "S", tmp_path / "S")
   with monkeypatch.context() as patch:
-    patch.setattr(Learner, "_settle", lambda self: None)
+    patch.setattr(OpenState, "settle", lambda self: None)
     Learner(tmp_path / "S").forget("dog")
   left = contents(tmp_path / "S")
   assert "classifier/network-002.npz" in left

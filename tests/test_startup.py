@@ -34,7 +34,7 @@ def run(module, *arguments, cwd=None):
     ("main --phases=five", "phases"),
     ("main --phases=0", "phases=0 is too few"),
     ("main --config.classifier.widht=3", "config.classifier.width?"),
-    ("main --config=nothing", "cifar100_mini, demo, folder"),
+    ("main --config=nothing", "cifar100_small, demo, folder"),
     ("main --config=cifar100_baselines:nothing", "has no variant 'nothing'"),
     ("main --config=folder --data_dir=nothing", "'nothing' does not exist"),
     ("main --method=nothing", "there is no method 'nothing'"),

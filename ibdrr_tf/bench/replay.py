@@ -15,6 +15,7 @@ from ibdrr_tf.codec import pretrained
 from ibdrr_tf.codec.lossless import bit_swap_file
 from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codec import encode_examples
@@ -23,7 +24,8 @@ from ibdrr_tf.replay.manifest import MemoryFolder
 
 __all__ = ["measure"]
 
-_BATCH, _CLASSES, _PADDING = 128, 10, 4
+_BATCH, _CLASSES = 128, 10
+_AUGMENT = Augmentation(padding=4)
 
 
 def measure(
@@ -84,7 +86,7 @@ def _take_turns(kinds, width: int, steps: int) -> dict[str, float]:
         batch_size=_BATCH,
         epochs=range(epoch, epoch + 1),
         seed=stream.fold_in(epoch),
-        padding=_PADDING,
+        augment=_AUGMENT,
       )
       classifiers[name].fit(batches, steps_per_epoch=steps, verbose=0)
       taken[name].append((time.perf_counter() - started) / steps)
@@ -101,7 +103,7 @@ def _classifier(width: int, examples) -> tf.keras.Model:
     classes=_CLASSES,
     **({"kind": ReplayClassifier} if is_replayed else {}),
   )
-  options = {"prepare": examples.preparation(_PADDING)} if is_replayed else {}
+  options = {"prepare": examples.preparation(_AUGMENT)} if is_replayed else {}
   classifier.compile(
     L2SGD(0.1, momentum=0.9, l2=5e-4, jit_compile=False),
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -18,6 +18,7 @@ from ibdrr_tf.bench.growth import peak_bytes
 from ibdrr_tf.codec import pretrained
 from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data import shapes, stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import take
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.code_store import CodeStore
@@ -30,7 +31,8 @@ from ibdrr_tf.replay.stream_feed import StreamFeed
 __all__ = ["WAYS", "measure", "measure_epoch"]
 
 WAYS = ("from the disk (StreamFeed)", "in RAM (CodeFeed)")
-_BATCH, _PADDING, _SIZE = 128, 4, (32, 32)
+_BATCH, _SIZE = 128, (32, 32)
+_AUGMENT = Augmentation(padding=4)
 _RAM_BYTES = 4 << 30
 
 
@@ -100,7 +102,7 @@ def measure_epoch(root: str, way: str) -> dict[str, float]:
     batch_size=_BATCH,
     epochs=range(1),
     seed=stream.fold_in(0),
-    padding=_PADDING,
+    augment=_AUGMENT,
   ):
     count += len(batch)
     total += int(np.sum(batch, dtype=np.int64))

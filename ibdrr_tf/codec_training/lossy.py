@@ -15,6 +15,7 @@ from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.codec.pretrained import VQVAE_FILE
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import Examples, ordered_batches
 from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
 from ibdrr_tf.evaluation import figures
@@ -73,7 +74,7 @@ def train_vqvae(
         batch_size=recipe.batch_size,
         epochs=epochs,
         seed=seed,
-        padding=0,
+        augment=Augmentation(0),
         share=share,
       ),
       checkpoints=folder / "checkpoints" / "vqvae",

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.data import augment, stream
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.scenario import Scenario
 from ibdrr_tf.data.tuning import untuned
 
@@ -51,7 +52,7 @@ class Examples:
     batch_size: int,
     epochs: range,
     seed: tf.Tensor,
-    padding: int | None,
+    augment: Augmentation | None,
     share: stream.Share = stream.WHOLE,
   ) -> tf.data.Dataset:
     """Batches of shuffled and augmented examples, epoch after epoch.
@@ -60,8 +61,7 @@ class Examples:
       batch_size: examples in a batch, over all replicas.
       epochs: the epochs to give, e.g. `range(3, 20)` to go on after three.
       seed: int32 [2], the seed of this training set.
-      padding: pixels of padding before a random crop and flip; 0 only flips,
-        None leaves images as they are.
+      augment: how images vary; None leaves them as they are.
       share: which parts of each batch to give, one after the other.
 
     Returns:
@@ -69,16 +69,16 @@ class Examples:
     """
     labels = tf.constant(self.labels)
 
-    def batch(indices: tf.Tensor, crops: tf.Tensor) -> tuple:
+    def batch(indices: tf.Tensor, drawn: tf.Tensor) -> tuple:
       images = self.read(indices)
-      if padding is not None:
-        images = augment.crop_and_flip(images, crops, padding)
+      if augment is not None:
+        images = augment.apply(images, drawn)
       return images, tf.gather(labels, indices)
 
     return (
       stream.shuffled_batches(
         len(self),
-        lambda key: augment.draw_crops(len(self), padding or 0, key),
+        lambda key: (augment or Augmentation(0)).draw(len(self), key),
         batch_size=batch_size,
         epochs=epochs,
         seed=seed,

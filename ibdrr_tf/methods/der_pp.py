@@ -4,6 +4,7 @@ import functools
 
 import tensorflow as tf
 
+from ibdrr_tf.classifier_training import augmentation_of
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers import losses
 from ibdrr_tf.data import stream
@@ -44,7 +45,7 @@ def _extra_inputs(
     [labels, *step.memory.logits(step.task.classes)],
     draws=2,
     seed=stream.fold_in(step.config.seed, step.task.step, _DRAWS),
-    padding=step.config.classifier.padding,
+    augment=augmentation_of(step.config),
   )
 
 

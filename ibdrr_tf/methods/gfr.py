@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf import distribution, training
-from ibdrr_tf.classifier_training import Network
+from ibdrr_tf.classifier_training import Network, augmentation_of
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers import losses
 from ibdrr_tf.classifiers import optimizer as optimizers
@@ -250,7 +250,7 @@ class FeatureMemory(Memory):
       batch_size=self.config.eval_batch_size,
       epochs=range(self.config.gfr.views),
       seed=stream.fold_in(self.config.seed, task.step, _VIEWS),
-      padding=self.config.classifier.padding,
+      augment=augmentation_of(self.config),
     )
     images = batches.map(lambda images, labels: images)
     labels = [label for _, label in batches.as_numpy_iterator()]

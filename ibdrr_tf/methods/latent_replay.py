@@ -46,7 +46,7 @@ def _extra_inputs(
   kept = Examples(labels, latents.shape[1:], lambda k: tf.gather(table, k))
   seed = stream.fold_in(step.config.seed, step.task.step, _DRAWS)
   drawn = draw_beside(
-    batches, ids, kept, [labels], draws=2, seed=seed, padding=None
+    batches, ids, kept, [labels], draws=2, seed=seed, augment=None
   )
   mixup = step.section.mixup
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from ibdrr_tf import choices, classifier_training
 from ibdrr_tf.classifier_training import Network, Recipe
 from ibdrr_tf.classifiers import classifier as classifiers
+from ibdrr_tf.classifiers import warm_start
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.data.examples import Examples
 from ibdrr_tf.data.task import Task
@@ -35,6 +36,7 @@ __all__ = [
   "nearest_mean",
   "recipe_of",
   "register_method",
+  "shrink_perturb",
 ]
 
 METHODS: dict[str, "Method"] = {}
@@ -81,6 +83,15 @@ def from_last(step: Step, classifier: classifiers.Classifier) -> None:
     classifiers.grow_head(step.old.classifier, classifier)
 
 
+def shrink_perturb(step: Step, classifier: classifiers.Classifier) -> None:
+  """Starts from the last weights, shrunk, plus a part of random ones."""
+  if step.old is not None:
+    recipe = step.config.classifier
+    warm_start.shrink_perturb(
+      step.old.classifier, classifier, recipe.shrink, recipe.perturb
+    )
+
+
 def cross_entropy(step: Step, classifier: classifiers.Classifier) -> None:
   """Minimises the cross-entropy over all classes: the objective as compiled."""
 
@@ -98,7 +109,7 @@ def nearest_mean(
   They are the softmax of ten times the cosines, so that the nearest mean is
   named. A class without exemplars is never named.
   """
-  features = network.features(examples)
+  features = network.features(examples, network.views)
   lengths = np.linalg.norm(features, axis=1, keepdims=True)
   cosines = features / np.maximum(lengths, 1e-12) @ memory.means(network).T
   cosines = np.where(np.isnan(cosines), -1.0, cosines)
@@ -208,7 +219,11 @@ def method_named(name: str) -> Method:
 
 
 def check_method(config: ml_collections.ConfigDict) -> Method:
-  """The method of a configuration, if its options suit it."""
+  """The method of a configuration, if its options suit it.
+
+  With `classifier.start=shrink_perturb`, methods that start from scratch start
+  from their last weights instead.
+  """
   method, memory = method_named(config.method), config.memory
   back = memory.information_back
   if back not in method.raw_images:
@@ -227,6 +242,9 @@ def check_method(config: ml_collections.ConfigDict) -> Method:
       f"config.memory.total_bytes is not for --method={config.method}, which "
       f"has no images to keep fewer of: leave it out."
     )
+  is_warm = config.classifier.start == "shrink_perturb"
+  if is_warm and method.start is from_scratch:
+    return dataclasses.replace(method, start=shrink_perturb)
   return method
 
 

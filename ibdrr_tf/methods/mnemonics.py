@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.classifier_training import Network
+from ibdrr_tf.classifier_training import Network, augmentation_of
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers import losses
 from ibdrr_tf.classifiers.scaled_conv import ScaledConv2D
@@ -171,7 +171,7 @@ def _refine(
     batch_size=config.classifier.batch_size,
     epochs=range(section.pixel_epochs),
     seed=stream.fold_in(config.seed, task.step, _PIXELS),
-    padding=config.classifier.padding,
+    augment=augmentation_of(config),
   )
   size = network.classifier.embed.output_shape[-1]
   old_means = np.zeros([0, size], np.float32)

@@ -18,7 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
-from ibdrr_tf.data import augment, stream
+from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import Examples
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.codec import decode_codes, decode_images
@@ -108,7 +109,7 @@ class Feed(abc.ABC):
     batch_size: int,
     epochs: range,
     seed: tf.Tensor,
-    padding: int,
+    augment: Augmentation,
     share: stream.Share = stream.WHOLE,
   ) -> tf.data.Dataset:
     """Batches for `prepare`; the arguments are those of `Examples`.
@@ -131,7 +132,7 @@ class Feed(abc.ABC):
     return (
       stream.shuffled_batches(
         count,
-        lambda key: self._draw(count, padding, key),
+        lambda key: self._draw(count, augment, key),
         batch_size=batch_size,
         epochs=epochs,
         seed=seed,
@@ -142,21 +143,21 @@ class Feed(abc.ABC):
     )
 
   def preparation(
-    self, padding: int
+    self, augment: Augmentation
   ) -> Callable[[dict[str, tf.Tensor]], Prepared]:
     """What makes images of a batch, inside the training step.
 
     Args:
-      padding: as it was given to `training_batches`.
+      augment: as it was given to `training_batches`.
     """
 
     def prepare(inputs: dict[str, tf.Tensor]) -> Prepared:
       images = self._images(inputs)
-      crops, takes_raw = inputs["drawn"][:, :3], inputs["drawn"][:, 3] == 1
-      images = augment.crop_and_flip(images, crops, padding)
+      takes_raw, drawn = inputs["drawn"][:, 0] == 1, inputs["drawn"][:, 1:]
+      images = augment.apply(images, drawn)
       if "raw" not in inputs:
         return Prepared(images, None, None)
-      raw = augment.crop_and_flip(inputs["raw"], crops, padding)
+      raw = augment.apply(inputs["raw"], drawn)
       takes_raw &= inputs["has_raw"]
       # Who is replaced by its twin has nothing to learn from it any more.
       return Prepared(
@@ -177,13 +178,13 @@ class Feed(abc.ABC):
     return images
 
   def _draw(
-    self, count: int | tf.Tensor, padding: int, key: tf.Tensor
+    self, count: int | tf.Tensor, augment: Augmentation, key: tf.Tensor
   ) -> tf.Tensor:
-    """Crops and flips, and whether to take the twins: int32 [count, 4]."""
-    crops = augment.draw_crops(count, padding, key)
+    """Whether to take the twin, and changes: int32 [count, 1 + k]."""
+    drawn = augment.draw(count, key)
     key = tf.random.experimental.stateless_fold_in(key, 1)
     chance = tf.random.stateless_uniform([count, 1], key)
-    return tf.concat([crops, tf.cast(chance < self._raw_share, tf.int32)], 1)
+    return tf.concat([tf.cast(chance < self._raw_share, tf.int32), drawn], 1)
 
   @abc.abstractmethod
   def _stored(self) -> dict[str, np.ndarray]:

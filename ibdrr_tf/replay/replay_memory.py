@@ -17,7 +17,7 @@ from ibdrr_tf import files
 from ibdrr_tf.codec import pretrained
 from ibdrr_tf.codec.image_codec import ImageCodec
 from ibdrr_tf.codec.lossy import vqvae_file
-from ibdrr_tf.data import augment as augmentation
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.data.tuning import untuned
 from ibdrr_tf.errors import UserError
@@ -57,7 +57,7 @@ class ReplayMemory:
   ):
     self.path = pathlib.Path(path)
     self._origin = getattr(codec, "folder", codec) or pretrained.DEFAULT
-    self._padding = padding
+    self._augmentation = Augmentation(padding)
     self._models = self.path / "codec"
     self._lock = Lock(self.path)
     if not self._is_new:
@@ -164,8 +164,8 @@ class ReplayMemory:
       )
       if augment:
         key = tf.stack([tf.cast(key % 2**31, tf.int32), 0])
-        crops = augmentation.draw_crops(tf.shape(chosen)[0], self._padding, key)
-        images = augmentation.crop_and_flip(images, crops, self._padding)
+        drawn = self._augmentation.draw(tf.shape(chosen)[0], key)
+        images = self._augmentation.apply(images, drawn)
       return images, tf.gather(labels, chosen)
 
     batches = tf.data.Dataset.zip((numbers.batch(batch_size), keys))

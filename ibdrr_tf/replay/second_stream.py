@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from ibdrr_tf.data import augment
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import Examples
 
 __all__ = ["draw_beside"]
@@ -19,7 +19,7 @@ def draw_beside(
   *,
   draws: int,
   seed: tf.Tensor,
-  padding: int | None,
+  augment: Augmentation | None,
 ) -> tf.data.Dataset:
   """Adds to each batch as many images of other examples, drawn at random.
 
@@ -33,8 +33,7 @@ def draw_beside(
     arrays: [n, …] each, of which the rows of drawn images are added.
     draws: how often to draw for each batch.
     seed: int32 [2].
-    padding: pixels of padding before a random crop and flip; None leaves
-      images as they are.
+    augment: how images vary; None leaves them as they are.
 
   Returns:
     Batches with (images, *rows of arrays) added for each draw.
@@ -48,9 +47,8 @@ def draw_beside(
       [count], keys[0], 0, len(examples), tf.int64
     )
     images = examples.read(numbers)
-    if padding is not None:
-      crops = augment.draw_crops(count, padding, keys[1])
-      images = augment.crop_and_flip(images, crops, padding)
+    if augment is not None:
+      images = augment.apply(images, augment.draw(count, keys[1]))
     return [images, *(tf.gather(table, numbers) for table in tables)]
 
   def add(number: tf.Tensor, batch: tuple) -> tuple:

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.tuning import untuned
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay.code_blocks import CodeBlocks
@@ -106,7 +107,7 @@ class StreamFeed(Feed):
     batch_size: int,
     epochs: range,
     seed: tf.Tensor,
-    padding: int,
+    augment: Augmentation,
     share: stream.Share = stream.WHOLE,
   ) -> tf.data.Dataset:
     """Batches for `prepare`; see `Feed`."""
@@ -123,7 +124,7 @@ class StreamFeed(Feed):
       order = stream.shuffled(len(self._counts), seed, epoch)
       pieces, count = self._pieces(order, span)
       decoded = pieces.map(self._read).map(
-        lambda *piece: self._decode(tables, padding, key, *piece),
+        lambda *piece: self._decode(tables, augment, key, *piece),
         num_parallel_calls=_DECODERS,
         deterministic=True,
       )
@@ -189,7 +190,7 @@ class StreamFeed(Feed):
       )
     return block, begin, end, chain
 
-  def _decode(self, tables, padding, key, block, begin, end, chain) -> tuple:
+  def _decode(self, tables, augment, key, block, begin, end, chain) -> tuple:
     """Numbers, draws and codes of the examples that a piece has."""
     count = tables["count"][block]
     source, offset = tables["source"][block], tables["offset"][block]
@@ -215,7 +216,7 @@ class StreamFeed(Feed):
       )
     )
     numbers = tables["first"][block] + tf.range(count)
-    drawn = self._draw(tf.cast(count, tf.int32), padding, _fold_in(key, block))
+    drawn = self._draw(tf.cast(count, tf.int32), augment, _fold_in(key, block))
     return tuple(v[begin:end] for v in (numbers, drawn, top, bottom))
 
   def _mixed(

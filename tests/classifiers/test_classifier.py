@@ -1,3 +1,4 @@
+import pathlib
 import subprocess
 import sys
 
@@ -147,3 +148,16 @@ def test_shortcuts_look_at_every_second_pixel():
   np.testing.assert_array_equal(
     tf.keras.layers.MaxPool2D(1, 2)(x), tf.nn.conv2d(x, kernel, 2, "SAME")
   )
+
+
+def test_bfloat16_is_chosen_for_blocks_of_channels_alone(monkeypatch):
+  """oneDNN's bfloat16 convolutions are slow for other widths."""
+  text = "flags : avx512f avx512_bf16\n"
+  monkeypatch.setattr(pathlib.Path, "read_text", lambda *_, **__: text)
+  monkeypatch.setattr(tf.config, "list_physical_devices", lambda *_: [])
+  assert classifiers.fastest_precision(16) == "bfloat16"
+  assert classifiers.fastest_precision(64) == "bfloat16"
+  for width in (8, 12, 24):
+    assert classifiers.fastest_precision(width) == "float32"
+  text = "flags : avx512f\n"
+  assert classifiers.fastest_precision(16) == "float32"

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from ibdrr_tf.data import scenario as scenarios
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import (
   concatenate,
   in_memory,
@@ -15,6 +16,7 @@ from ibdrr_tf.data.examples import (
 from ibdrr_tf.errors import UserError
 
 SEED = stream.fold_in(0, 1)
+CROPS = Augmentation(padding=2)
 
 
 def split_of(labels):
@@ -33,7 +35,7 @@ def examples():
 
 
 def epoch_list(examples, epochs, **options):
-  options = {"batch_size": 8, "seed": SEED, "padding": None} | options
+  options = {"batch_size": 8, "seed": SEED, "augment": None} | options
   batches = examples.training_batches(epochs=epochs, **options)
   return [(x.numpy(), y.numpy()) for x, y in batches]
 
@@ -56,8 +58,8 @@ def test_an_epoch_shows_every_example_once_with_its_label(examples):
 
 
 def test_epochs_differ_and_resuming_repeats_what_would_have_come(examples):
-  whole = epoch_list(examples, range(3), padding=2)
-  rest = epoch_list(examples, range(2, 3), padding=2)
+  whole = epoch_list(examples, range(3), augment=CROPS)
+  rest = epoch_list(examples, range(2, 3), augment=CROPS)
   for (x, y), (x2, y2) in zip(whole[6:], rest, strict=True):
     np.testing.assert_array_equal(x, x2)
     np.testing.assert_array_equal(y, y2)
@@ -72,8 +74,8 @@ def test_augmentation_belongs_to_the_example_not_to_the_batch(examples):
       for image, label in zip(images, labels, strict=True)
     )
 
-  small = epoch_list(examples, range(1), padding=2, batch_size=3)
-  large = epoch_list(examples, range(1), padding=2, batch_size=20)
+  small = epoch_list(examples, range(1), augment=CROPS, batch_size=3)
+  large = epoch_list(examples, range(1), augment=CROPS, batch_size=20)
   assert by_label_and_pixels(small) == by_label_and_pixels(large)
 
 
@@ -164,7 +166,7 @@ def test_numbers_of_parts_never_meet():
 
 def test_no_stream_has_a_tuner_that_its_end_would_wait_for(examples):
   batches = examples.training_batches(
-    batch_size=2, epochs=range(1), seed=stream.fold_in(0), padding=1
+    batch_size=2, epochs=range(1), seed=stream.fold_in(0), augment=CROPS
   )
   ordered = ordered_batches(examples, 2)
   numbered = tf.data.Dataset.zip((stream.WHOLE.numbers(range(3)), batches))

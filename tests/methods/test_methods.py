@@ -207,6 +207,18 @@ def test_some_methods_start_from_the_last_weights(taken, reopen, name):
   )
 
 
+def test_what_learns_from_scratch_may_start_warm():
+  config = tiny_config("drr", KEPT)
+  assert check_method(config) is METHODS["drr"]
+  config.classifier.start = "shrink_perturb"
+  warm = check_method(config)
+  assert warm.start is method.shrink_perturb and warm.uses_old_network
+  assert warm.memory is METHODS["drr"].memory
+  config = tiny_config("icarl", KEPT)
+  config.classifier.start = "shrink_perturb"
+  assert check_method(config) is METHODS["icarl"]
+
+
 def test_herded_exemplars_are_those_of_the_current_network(make, tmp_path):
   steps = make("raw_replay", tmp_path, memory={"selection": "herding"})
   (task,) = make_tasks({0: 9, 1: 9})

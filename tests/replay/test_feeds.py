@@ -6,6 +6,7 @@ from tiny_codec import small_vqvae
 
 from ibdrr_tf import choices
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import in_memory, take
 from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay import feeds
@@ -38,9 +39,9 @@ def one_epoch(examples, epoch=0, batch_size=4):
     batch_size=batch_size,
     epochs=range(epoch, epoch + 1),
     seed=stream.fold_in(5),
-    padding=PADDING,
+    augment=Augmentation(PADDING),
   )
-  prepare = examples.preparation(PADDING)
+  prepare = examples.preparation(Augmentation(PADDING))
   seen = [(prepare(inputs), inputs, labels) for inputs, labels in batches]
   labels = np.concatenate([labels for *_, labels in seen])
   order = np.argsort(labels)
@@ -56,7 +57,7 @@ def crop(image, drawn):
   """Padding, crop and flip in NumPy."""
   widths = [(PADDING, PADDING), (PADDING, PADDING), (0, 0)]
   padded = np.pad(image, widths, mode="reflect")
-  row, column, flip = drawn[:3]
+  row, column, flip = drawn[1:4]
   cut = padded[row : row + SIZE[0], column : column + SIZE[1]]
   return cut[:, ::-1] if flip else cut
 
@@ -143,7 +144,10 @@ def test_epochs_differ_and_repeat(vqvae, codes):
 
   def order(epoch):
     batches = examples.training_batches(
-      batch_size=4, epochs=range(epoch, epoch + 1), seed=[1, 2], padding=0
+      batch_size=4,
+      epochs=range(epoch, epoch + 1),
+      seed=[1, 2],
+      augment=Augmentation(0),
     )
     return np.concatenate([labels for _, labels in batches]).tolist()
 

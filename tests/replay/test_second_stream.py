@@ -3,6 +3,7 @@ import tensorflow as tf
 from tiny_step import make_examples, pixels
 
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.replay.second_stream import draw_beside
 
@@ -22,7 +23,7 @@ def drawn(ids, seed=0):
     [other.labels, numbers],
     draws=2,
     seed=stream.fold_in(seed, 0),
-    padding=0,
+    augment=Augmentation(0),
   )
   return other, list(batches.as_numpy_iterator())
 

@@ -13,6 +13,7 @@ from ibdrr_tf import config as defaults
 from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.lossy import vqvae_file
 from ibdrr_tf.data import stream
+from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.learner import Learner
@@ -90,7 +91,7 @@ def batches(feed, epochs, seed=5, batch_size=BATCH, share=stream.WHOLE):
       batch_size=batch_size,
       epochs=epochs,
       seed=stream.fold_in(seed),
-      padding=2,
+      augment=Augmentation(2),
       share=share,
     ).as_numpy_iterator()
   )
@@ -249,7 +250,7 @@ def test_twins_belong_to_their_codes(kept):
         assert (inputs["raw"][row] == example).all()
   # In the training step both get the same crop.
   inputs, _ = batches(feed, range(1))[0]
-  prepared = feed.preparation(2)(
+  prepared = feed.preparation(Augmentation(2))(
     {name: tf.constant(values) for name, values in inputs.items()}
   )
   assert prepared.images.shape == (BATCH, *SIZE, 3)
