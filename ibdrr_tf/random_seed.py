@@ -27,6 +27,6 @@ def set_random_seed(seed: int) -> None:
   Args:
     seed: of Python, NumPy, TensorFlow and Keras; 0 to 2^32 - 1.
   """
-  tf.keras.utils.set_random_seed(seed)
+  tf.keras.utils.set_random_seed(seed)  # noqa: TID251
   backend = sys.modules[tf.keras.backend.clear_session.__module__]
   backend._SEED_GENERATOR.generator = _Generator(seed)

@@ -31,5 +31,5 @@ def test_a_seed_decides_first_weights():
 def test_seeds_are_those_of_keras():
   set_random_seed(7)
   ours = kernels()
-  tf.keras.utils.set_random_seed(7)
+  tf.keras.utils.set_random_seed(7)  # noqa: TID251
   np.testing.assert_array_equal(kernels(), ours)
