@@ -56,18 +56,19 @@ find_uv() {
 
 make_environment() {
   local versions python uv
+  local cost="once: 0.8 GB to download, 2.5 GB on the disk"
   versions=$(python_versions) || return
   python=$(find_python "$versions")
   uv=$(find_uv)
   if [ -n "$python" ]; then
-    echo "ibdrr_tf: making $venv and installing, once" >&2
+    echo "ibdrr_tf: making $venv and installing, $cost" >&2
     "$python" -m venv "$venv" || return
     # The pip that comes with Python 3.10 searches for many minutes.
     "$venv/bin/python" -m pip install --quiet --upgrade \
       --disable-pip-version-check pip || return
   elif [ -n "$uv" ]; then
     echo "ibdrr_tf: getting Python 3.${versions%% *} with uv, making $venv" \
-      "and installing, once" >&2
+      "and installing, $cost" >&2
     "$uv" venv --quiet --seed --python "3.${versions%% *}" "$venv" || return
   else
     echo "ibdrr_tf: error: no Python 3.${versions// / or 3.} with venv was" \
