@@ -88,7 +88,8 @@ prepare_environment() {
   if [ ! -x "$venv/bin/python" ]; then
     make_environment || return
   fi
-  "$venv/bin/python" -m pip install --quiet \
+  # setuptools warns of every editable installation.
+  PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install --quiet \
     --disable-pip-version-check --editable "$root$extra" || return
   echo "$wanted" >"$stamp"
 }
