@@ -14,7 +14,7 @@ from typing import Any
 import ml_collections
 from absl import flags
 
-from ibdrr_tf import choices, command_line, learner_report
+from ibdrr_tf import choices, command_line, learner_report, memory_choice
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.state import read_state
 from ibdrr_tf.state_config import config_of
@@ -40,9 +40,10 @@ def learn(argv: list[str]) -> None:
   values = _flags()
   text = {
     "val": "folder of validation images, of the same classes as DIR",
-    "method": "how to learn; set by the first step (default sheet_replay)",
+    "method": "how to learn; set by the first step (default: sheet_replay or "
+    "drr, by --memory_bytes)",
     "codec": "for methods that keep codes, in the first step: a name that "
-    'comes with the package, a folder, or "" to train one (default cifar100)',
+    'comes with the package, a folder, or "" to train one (default auto)',
     "distribute": f"devices: {', '.join(choices.STRATEGIES)}",
     "plugin": "Python file that registers methods or backbones of one's own",
   }
@@ -95,7 +96,8 @@ def learn(argv: list[str]) -> None:
         f"class."
       )
   command_line.load_plugin(values.plugin)
-  choices.check_method_name(config.method)
+  if config.method != memory_choice.AUTO:
+    choices.check_method_name(config.method)
   choices.check_devices(config.distribute, config.cpu_devices)
   validate(config)
   command_line.say_starting()
@@ -106,6 +108,8 @@ def learn(argv: list[str]) -> None:
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   team = distribution.Team(strategy)
   learner = Learner(state, config=config, strategy=strategy)
+  if learner.choice:
+    team.say(f"memory: {learner.choice}")
   before = learner.step
   if values.retrain:
     record = learner.retrain()
