@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import ibdrr_tf
+from ibdrr_tf.random_seed import set_random_seed
 
 
 def drawings(label: int, count: int) -> np.ndarray:
@@ -38,7 +39,7 @@ def build_model() -> tf.keras.Model:
   )
 
 
-tf.keras.utils.set_random_seed(0)
+set_random_seed(0)
 with tempfile.TemporaryDirectory() as folder:
   memory = ibdrr_tf.ReplayMemory(f"{folder}/memory", "cifar100")
   for arriving in ((0, 1), (2, 3)):

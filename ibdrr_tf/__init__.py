@@ -21,7 +21,6 @@ is a benchmark around it, `main` and `cli` are the commands.
 """
 
 import importlib
-import importlib.metadata
 import os
 import sys
 from typing import Any
@@ -55,7 +54,9 @@ __all__ = list(_PUBLIC)
 
 def __getattr__(name: str) -> Any:
   if name == "__version__":  # Written once, in setup.cfg.
-    return importlib.metadata.version(__name__)
+    from importlib import metadata
+
+    return metadata.version(__name__)
   if name not in _PUBLIC:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   # TensorFlow reports missing GPU libraries in lines that look like errors.

@@ -19,6 +19,8 @@ __all__ = [
   "RAW_IMAGES",
   "REFITS",
   "SCHEDULES",
+  "SELECTIONS",
+  "SHEETS",
   "STARTS",
   "STEMS",
   "STORED",
@@ -82,6 +84,10 @@ RAW_IMAGES = ("none", "star", "exemplars")
 # images there are: in later phases, mostly those of the new classes.
 BATCH_NORMS = ("moving", "batch", "update")
 
+# How exemplars are chosen.
+SELECTIONS = ("random", "herding")
+# Formats of contact sheets.
+SHEETS = ("avif", "avif_best", "webp")
 # When Bit-Swap is fine-tuned. always: in each step, as in the paper. growth:
 # once memory has grown by half since the last time, so that the cost of all
 # fine-tunings together is a few times that of the last, or once codes have

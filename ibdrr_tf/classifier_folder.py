@@ -1,7 +1,8 @@
 """The networks of a learner, on the disk.
 
 classifier/network-<step>.npz   weights that the next step may start from
-classifier/classifier.keras     the same for others: loads without us
+classifier/classifier.keras     the same for others: loads without us, in
+                                Keras 2.14 and in tf-keras 2.17
 classifier/class_names.json     names in the order of its outputs
 classifier/.published           number of the step whose network these two are
 """
@@ -12,7 +13,7 @@ import pathlib
 import ml_collections
 import tensorflow as tf
 
-from ibdrr_tf import classifier_training, files
+from ibdrr_tf import classifier_training, files, keras_file
 from ibdrr_tf.classifier_training import Network
 from ibdrr_tf.classifiers.classifier import Classifier, plain
 from ibdrr_tf.distribution import Team
@@ -129,7 +130,7 @@ class ClassifierFolder:
 
     def write() -> None:
       with files.replaced(self._path / "classifier.keras") as beside:
-        exported.save(beside)
+        keras_file.save(exported, beside)
       text = json.dumps(list(names), indent=2) + "\n"
       files.write_text(self._path / "class_names.json", text)
       files.write_text(self._path / _PUBLISHED, f"{step}\n")

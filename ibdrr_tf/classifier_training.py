@@ -15,6 +15,7 @@ from ibdrr_tf.classifiers import optimizer as optimizers
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.augment import Augmentation, views_of
 from ibdrr_tf.data.examples import Examples, ordered_batches
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay.feeds import Feed
 
 __all__ = [
@@ -237,7 +238,7 @@ def train_classifier(
   schedule.epochs = max(schedule.epochs, -(-config.classifier.updates // steps))
   # Initial weights depend on (seed, step) alone, not on what ran before.
   seed = stream.fold_in(config.seed, step, _WEIGHTS)
-  tf.keras.utils.set_random_seed(int(seed[0].numpy()) & 0x7FFFFFFF)
+  set_random_seed(int(seed[0].numpy()) & 0x7FFFFFFF)
   classifier = build(
     config, strategy, classes=classes, image_shape=image_shape, recipe=recipe
   )

@@ -90,11 +90,7 @@ def learn(argv: list[str]) -> None:
   if values.skip_broken is not None:
     config.data.skip_broken = values.skip_broken
   for path in filter(None, (folder, values.val)):
-    if not pathlib.Path(path).is_dir():
-      raise UserError(
-        f"there is no folder {path}: give one that holds a folder for each "
-        f"class."
-      )
+    _check_folder(path)
   command_line.load_plugin(values.plugin)
   if config.method != memory_choice.AUTO:
     choices.check_method_name(config.method)
@@ -150,16 +146,17 @@ def classify(argv: list[str]) -> None:
   rest = command_line.parse_flags(values, argv)
   if not rest:
     raise UserError("no image is given: ibdrr classify IMAGE --state=STATE.")
+  from ibdrr_tf.data.images import open_images
+
+  piles = [open_images(path, sys.stdin.buffer) for path in rest]
   state = _existing_state(values)
   command_line.load_plugin(values.plugin)
   command_line.say_starting(result_on_stdout=True)
-  from ibdrr_tf.data.images import open_images
   from ibdrr_tf.learner import Learner
 
   learner = Learner(state)
   results = []
-  for path in rest:
-    pile = open_images(path, sys.stdin.buffer)
+  for path, pile in zip(rest, piles, strict=True):
     names = pile.names or [f"{path}[{k}]" for k in range(len(pile.sizes))]
     is_folder = pathlib.Path(path).is_dir()
     for start in range(0, len(names), _BATCH):
@@ -211,7 +208,9 @@ def evaluate(argv: list[str]) -> None:
   ):
     return
   rest = command_line.parse_flags(values, argv)
-  folder, state = _one(rest, "a folder of classes"), _existing_state(values)
+  folder = _one(rest, "a folder of classes")
+  _check_folder(folder)
+  state = _existing_state(values)
   command_line.load_plugin(values.plugin)
   command_line.say_starting(result_on_stdout=True)
   from ibdrr_tf.learner import Learner
@@ -298,6 +297,13 @@ def _one(rest: list[str], what: str, optional: bool = False) -> str | None:
     raise UserError(f"{what} is missing: give one before the flags.")
   command_line.refuse_arguments(rest[1:])
   return rest[0]
+
+
+def _check_folder(path: str) -> None:
+  if not pathlib.Path(path).is_dir():
+    raise UserError(
+      f"there is no folder {path}: give one that holds a folder for each class."
+    )
 
 
 def _state_folder(values: flags.FlagValues) -> pathlib.Path:

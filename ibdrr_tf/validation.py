@@ -9,7 +9,6 @@ from ibdrr_tf.codec import pretrained
 from ibdrr_tf.config import baselines, get_config
 from ibdrr_tf.data.folder_layout import split_dirs
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.replay import selection, sheets
 from ibdrr_tf.state import MOST_SIDE
 
 __all__ = ["check_circumstances", "check_codec", "validate"]
@@ -138,14 +137,14 @@ def check_circumstances(config: ml_collections.ConfigDict) -> None:
 
 def _validate_memory(config: ml_collections.ConfigDict) -> None:
   _at_least("memory.exemplars_per_class", config.exemplars_per_class, 1)
-  _one_of("memory.selection", config.selection, selection.SELECTIONS)
+  _one_of("memory.selection", config.selection, choices.SELECTIONS)
   _at_least("memory.total_bytes", config.total_bytes, 0)
   for name in ("quality", "detail"):
     if config[name] not in range(101):
       raise UserError(
         f"config.memory.{name}={config[name]} is out of range: give 0 to 100."
       )
-  _one_of("memory.sheet", config.sheet, sheets.FORMATS)
+  _one_of("memory.sheet", config.sheet, choices.SHEETS)
   back = config.information_back
   _one_of("memory.information_back", back, choices.RAW_IMAGES)
 

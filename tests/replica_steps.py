@@ -28,6 +28,7 @@ from ibdrr_tf.data import stream
 from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import in_memory
 from ibdrr_tf.methods.lucir import ranking_loss
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay.feeds import Prepared
 
 GENERATOR = np.random.default_rng(0)
@@ -59,7 +60,7 @@ def train(strategy, build, batches, steps, folder):
 
 
 def build_small_classifier(**options):
-  tf.keras.utils.set_random_seed(1)
+  set_random_seed(1)
   return build_classifier(
     backbone="resnet8",
     width=4,
@@ -129,7 +130,7 @@ def build_ranked_classifier():
 
 
 def build_vqvae(optimizer=tf.keras.optimizers.SGD):
-  tf.keras.utils.set_random_seed(1)
+  set_random_seed(1)
   model = HierarchicalVQVAE(
     codebook_size=16,
     embedding=4,
@@ -161,7 +162,7 @@ def image_batches(epochs, share):
 
 
 def build_bit_swap():
-  tf.keras.utils.set_random_seed(1)
+  set_random_seed(1)
   books = np.random.default_rng(7).normal(size=(2, 8, 3))
   model = BitSwapModel(
     [code_tree.make_tree(book) for book in books],

@@ -105,6 +105,17 @@ def _check_saved_model(folder, expected):
   _check_pixels(saved.decompress(tf.constant(string)), expected["decoded"])
 
 
+def _check_keras_file(folder, expected):
+  """The classifier of the writer loads here, without this package."""
+  network = tf.keras.models.load_model(
+    folder / "state" / "classifier" / "classifier.keras"
+  )
+  logits = network.predict(np.load(folder / "images.npy"), verbose=0)
+  np.testing.assert_allclose(
+    tf.nn.softmax(logits), expected["probabilities"], atol=1e-4
+  )
+
+
 def _check_pixels(found, want):
   """Decoders compute in floats, which may round otherwise."""
   assert np.abs(np.subtract(found, want, dtype=np.int32)).max() <= 1
@@ -118,6 +129,7 @@ def check(folder):
     expected = dict(file)
   _check_strings(folder, codec, expected)
   _check_saved_model(folder, expected)
+  _check_keras_file(folder, expected)
   memory = ibdrr_tf.ReplayMemory(folder / "memory", str(folder / "codec"))
   remembered, labels = memory.images()
   _check_pixels(remembered, expected["decoded"])

@@ -1,15 +1,15 @@
 """How a trained network looks at images."""
 
 import numpy as np
-import tensorflow as tf
 
 from ibdrr_tf.classifier_training import Network
 from ibdrr_tf.classifiers.classifier import build_classifier
 from ibdrr_tf.data.examples import in_memory
+from ibdrr_tf.random_seed import set_random_seed
 
 
 def test_outputs_are_averaged_over_views():
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   classifier = build_classifier(
     backbone="resnet8", width=4, image_shape=(8, 8, 3), classes=3
   )

@@ -10,7 +10,7 @@ PACKAGE = pathlib.Path(ibdrr_tf.__file__).parent
 # Rooms and single modules; each may import those above it, and itself.
 ORDER = (
   ("errors",),
-  ("keras_version", "choices", "files", "lock"),
+  ("keras_version", "choices", "files", "keras_file", "lock", "random_seed"),
   ("config", "memory_choice", "data", "classifiers", "evaluation"),
   ("codec",),
   ("distribution", "state"),

@@ -144,13 +144,17 @@ def launch(tmp_path):
     (tmp_path / "bin").mkdir(exist_ok=True)
     (tmp_path / "bin" / name).symlink_to(shutil.which(name))
 
-  def run(pythons=(), uv=False, stack=""):
+  def run(pythons=(), uv="", stack=""):
     for minor in pythons:
       text = PYTHON.format(real=sys.executable, minor=minor, log=log)
       script(tmp_path / f"bin/python3.{minor}", text)
     if uv:
-      script(tmp_path / "bin/uv", UV.format(log=log))
-    environment = {"PATH": str(tmp_path / "bin"), "IBDRR_STACK": stack}
+      script(tmp_path / uv, UV.format(log=log))
+    environment = {
+      "HOME": str(tmp_path / "home"),
+      "PATH": str(tmp_path / "bin"),
+      "IBDRR_STACK": stack,
+    }
     done = subprocess.run(
       ["bash", clone / "launch/run.sh", "--phases=5"],
       env=environment,
@@ -187,9 +191,13 @@ def test_a_python_that_suits_the_stack_is_taken(
   assert again[len(log) :] == log[-1:]  # Nothing is installed twice.
 
 
-@pytest.mark.parametrize(("stack", "version"), [("", 11), ("2.17", 12)])
-def test_uv_gets_a_python_where_there_is_none(launch, stack, version):
-  done, log = launch((9, 13), uv=True, stack=stack)
+@pytest.mark.parametrize(
+  ("stack", "version", "uv"),
+  [("", 11, "bin/uv"), ("2.17", 12, "home/.local/bin/uv")],
+)
+def test_uv_gets_a_python_where_there_is_none(launch, stack, version, uv):
+  """Also where its installer has just put it."""
+  done, log = launch((9, 13), uv=uv, stack=stack)
   assert done.returncode == 0, done.stderr
   assert log[0].startswith(f"uv venv --quiet --seed --python 3.{version} ")
   assert log[-1] == "python of uv -m ibdrr_tf.main --phases=5"

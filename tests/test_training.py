@@ -11,13 +11,14 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from ibdrr_tf import training
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.random_seed import set_random_seed
 
 X = np.random.default_rng(0).normal(size=(3, 8, 4)).astype(np.float32)
 Y = X.sum(axis=2)
 
 
 def make_model(rate=0.1):
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[4])])
   model.compile(tf.keras.optimizers.SGD(rate, momentum=0.9), "mse")
   return model

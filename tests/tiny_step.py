@@ -17,6 +17,7 @@ from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.evaluation.ledger import Ledger
 from ibdrr_tf.methods import Step, check_method, learn_step, recipe_of
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay.codec import ReplayCodec
 from ibdrr_tf.replay.memory import Memory, Setting
 from ibdrr_tf.replay.networks import read_network, write_network
@@ -88,7 +89,7 @@ class Onlooker:
 
 def make_models(count: int, **options) -> tuple:
   """A VQ-VAE, and Bit-Swap models that have learned nothing, but code."""
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   vqvae = small_vqvae(64, **options)
   if options.get("blank"):
     vqvae.quantize(pixels(make_examples({0: 64}, (9,))), training=True)

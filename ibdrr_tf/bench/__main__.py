@@ -135,6 +135,7 @@ def main(argv: list[str]) -> None:
     steps=values.steps,
     json=values.json,
   )
+  options.folders((), needed=())  # Which files a kind needs, it says itself.
   command_line.say_starting()
   from ibdrr_tf.bench import kinds
   from ibdrr_tf.methods import check_method

@@ -22,6 +22,7 @@ from absl import flags
 
 from ibdrr_tf import choices, command_line
 from ibdrr_tf.codec import commands, pretrained
+from ibdrr_tf.data.images import open_images
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.validation import validate
 
@@ -124,10 +125,13 @@ def _train(values: flags.FlagValues, argv: list[str]) -> None:
   output = _output(values, "DIR")
   choices.check_devices(config.distribute, config.cpu_devices)
   validate(config)
+  images = rest[1] if rest[1:] else ""
+  if images:
+    open_images(images)  # Refuses what it cannot read.
   command_line.say_starting()
   from ibdrr_tf.codec_training import command
 
-  command.train(config, rest[1] if rest[1:] else "", output)
+  command.train(config, images, output)
 
 
 def _define_flags(values: flags.FlagValues, command: str) -> None:

@@ -16,6 +16,7 @@ from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
 from ibdrr_tf.codec.pretrained import BITSWAP_FILE, STATIC_FILE
 from ibdrr_tf.data import stream
 from ibdrr_tf.distribution import ALONE, Team, learning_rate_factor
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay.codes import Codes
 
 __all__ = [
@@ -84,7 +85,7 @@ class BitSwapTrainer:
     steps = learned.steps(
       recipe.batch_size, self._strategy.num_replicas_in_sync
     )
-    tf.keras.utils.set_random_seed(config.seed + phase)
+    set_random_seed(config.seed + phase)
     model = self._prepared(start)
     # A model that is fine-tuned has its latents in use, or never will.
     warmup = 0 if start else round(recipe.latent_warmup * steps)

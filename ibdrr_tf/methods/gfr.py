@@ -14,6 +14,7 @@ from ibdrr_tf.data import stream
 from ibdrr_tf.data.examples import Examples
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.methods.method import Method, Step, from_last
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay import feature_gan
 from ibdrr_tf.replay.memory import Memory
 from ibdrr_tf.replay.networks import read_network, write_network
@@ -173,7 +174,7 @@ class FeatureMemory(Memory):
     strategy = network.classifier.distribute_strategy
     factor = distribution.learning_rate_factor(self.config, strategy)
     seed = stream.fold_in(self.config.seed, task.step, _GAN_WEIGHTS)
-    tf.keras.utils.set_random_seed(int(seed[0].numpy()) & 0x7FFFFFFF)
+    set_random_seed(int(seed[0].numpy()) & 0x7FFFFFFF)
     features = network.classifier.embed.output_shape[-1]
 
     def adam(steps: int) -> tf.keras.optimizers.Optimizer:

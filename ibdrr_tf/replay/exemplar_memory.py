@@ -56,7 +56,7 @@ class Exemplars:
 
   Args:
     memory: whose folder and configuration these are.
-    selected: how images are chosen, of `selection.SELECTIONS`; None takes
+    selected: how images are chosen, of `choices.SELECTIONS`; None takes
       `memory.selection`.
     fills: whether a byte budget, where there is one, is filled with them; else
       it only limits them.

@@ -3,13 +3,10 @@
 import numpy as np
 
 __all__ = [
-  "SELECTIONS",
   "class_means",
   "herd",
   "random_order",
 ]
-
-SELECTIONS = ("random", "herding")
 
 
 def herd(features: np.ndarray, count: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from ibdrr_tf.classifiers.information_back import (
   ReplayClassifier,
   similarity_loss,
 )
+from ibdrr_tf.random_seed import set_random_seed
 
 SHAPE = (8, 8, 3)
 
@@ -23,7 +24,7 @@ class Batch(NamedTuple):
 
 
 def make(batch, learning_rate=0.1, weight=0.0, **options):
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   classifier = build_classifier(
     backbone="resnet8",
     width=2,

@@ -10,11 +10,12 @@ from ibdrr_tf.classifiers.cosine import cosine_head
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
 from ibdrr_tf.codec.lossy.vqvae import HierarchicalVQVAE
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay.feeds import Prepared
 
 
 def build(precision, **options):
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   return classifiers.build_classifier(
     backbone="resnet8",
     width=4,

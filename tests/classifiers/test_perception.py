@@ -3,10 +3,11 @@ import tensorflow as tf
 
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers.perception import feature_distance
+from ibdrr_tf.random_seed import set_random_seed
 
 
 def build():
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   return classifiers.build_classifier(
     backbone="resnet18", width=2, image_shape=(16, 16, 3), classes=3
   )

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from ibdrr_tf.classifiers import classifier as classifiers
 from ibdrr_tf.classifiers.warm_start import shrink_perturb
+from ibdrr_tf.random_seed import set_random_seed
 
 
 def build(classes):
@@ -14,7 +15,7 @@ def build(classes):
 
 
 def test_kernels_are_mixed_and_the_rest_is_taken_over():
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   old, new = build(3), build(5)
   for layer in old.layers:
     if isinstance(layer, tf.keras.layers.BatchNormalization):

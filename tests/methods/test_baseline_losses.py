@@ -16,6 +16,7 @@ from ibdrr_tf.methods import (
   podnet,
   wa,
 )
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay import feature_gan
 
 
@@ -122,7 +123,7 @@ def test_nearest_mean_loss_against_numpy():
 
 
 def test_learned_pixels_move_and_lower_the_loss():
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   classifier = classifiers.build_classifier(
     backbone="resnet8", width=4, image_shape=(8, 8, 3), classes=3
   )
@@ -226,7 +227,7 @@ def labels_of(numbers, classes):
 
 
 def test_generator_and_critic_grow_without_a_change_for_old_classes():
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   noise, x, old = normal(6, 4), normal(6, 5, seed=1), [0, 1, 2, 0, 1, 2]
   generators = [feature_gan.build_generator(4, n, 8, 5) for n in (3, 5)]
   critics = [feature_gan.build_critic(5, n, 8) for n in (3, 5)]
@@ -251,7 +252,7 @@ def test_generator_and_critic_grow_without_a_change_for_old_classes():
 
 
 def test_generator_and_critic_lose_one_class_and_keep_the_others():
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   # As many classes as noise, features and hidden units: no shape tells which.
   for label in range(4):
     noise = normal(6, 4)
@@ -301,7 +302,7 @@ def test_generator_learns_conditional_features_and_keeps_old_ones():
       for k in range(count)
     ]
 
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   generator = feature_gan.build_generator(4, 2, 32, 2)
   critic = feature_gan.build_critic(2, 2, 32)
   gan = feature_gan.FeatureGAN(

@@ -14,6 +14,7 @@ from ibdrr_tf.codec.lossless import bit_swap_file, code_tree
 from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
 from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.replay.manifest import MemoryFolder
@@ -22,7 +23,7 @@ CODES = 8
 
 
 def make_model(seed):
-  tf.keras.utils.set_random_seed(seed)
+  set_random_seed(seed)
   book = np.random.default_rng(0).normal(size=(CODES, 2))
   trees = [code_tree.make_tree(book)] * 2
   return BitSwapModel(

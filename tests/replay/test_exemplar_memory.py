@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from tiny_config import tiny_config
 from tiny_step import (
   SHAPE,
@@ -14,6 +13,7 @@ from tiny_step import (
   pixels,
 )
 
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay import selection
 from ibdrr_tf.replay.exemplar_memory import ExemplarMemory
 from ibdrr_tf.replay.memory import Setting
@@ -250,7 +250,7 @@ def test_nothing_is_chosen_by_the_order_of_tensors(make):
   memory = make()
   keep(memory, task)
   first = files_in(memory.folder.path)
-  tf.keras.utils.set_random_seed(5)
+  set_random_seed(5)
   memory = make()
   keep(memory, task)
   assert files_in(memory.folder.path) == first

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from tiny_codec import small_vqvae
 
 from ibdrr_tf import choices
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import in_memory, take
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay import feeds
 from ibdrr_tf.replay.codec import encode_examples
 
@@ -17,7 +17,7 @@ COUNT, SIZE, PADDING = 11, (16, 16), 2
 
 @pytest.fixture(scope="module")
 def vqvae():
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   return small_vqvae()
 
 

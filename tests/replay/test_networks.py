@@ -4,12 +4,13 @@ import pytest
 import tensorflow as tf
 
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay import networks
 from ibdrr_tf.replay.networks import read_network, write_network
 
 
 def network(seed=0, size=3):
-  tf.keras.utils.set_random_seed(seed)
+  set_random_seed(seed)
   layers = [
     tf.keras.layers.Dense(size, input_shape=[4]),
     tf.keras.layers.BatchNormalization(),

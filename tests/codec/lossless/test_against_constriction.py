@@ -12,6 +12,7 @@ import tensorflow as tf
 from ibdrr_tf.codec.lossless import code_tree, latents
 from ibdrr_tf.codec.lossless.bit_swap import BitSwap
 from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
+from ibdrr_tf.random_seed import set_random_seed
 
 # Groups so large that it hardly counts what the ends of strings cost.
 CODES, GROUP = 16, 200
@@ -131,7 +132,7 @@ class AnsBitSwap:
 
 @pytest.fixture(scope="module")
 def model():
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   generator = np.random.default_rng(0)
   trees = [
     code_tree.make_tree(generator.normal(size=(CODES, 3))) for _ in range(2)

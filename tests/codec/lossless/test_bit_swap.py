@@ -24,6 +24,7 @@ from ibdrr_tf.codec.lossless.bit_swap import BitSwap
 from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.codec.lossless.code_codec import CodeCodec
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.random_seed import set_random_seed
 
 CODES = 16
 # Chains that several tests share a codec for.
@@ -260,7 +261,7 @@ def smooth_planes(generator, count):
 @pytest.fixture(scope="module")
 def trained():
   """A model that has learned what such codes look like, and that it helps."""
-  tf.keras.utils.set_random_seed(0)
+  set_random_seed(0)
   model = make_model(noise=0.0)
   model.compile(tf.keras.optimizers.Adam(3e-3))
   planes = smooth_planes(np.random.default_rng(0), 2000)
