@@ -7,10 +7,10 @@ and those that were interrupted go on. Example:
       --data_dir=DIR --methods=finetune,icarl,lucir --workdir=runs/compared
 
 WORKDIR then holds report.html, comparison.md, comparison.json,
-phase_accuracy.png and accuracy_against_bytes.png. With `--seeds=0,1,2` each method runs with each of
-them, in WORKDIR/<method>-seed-<seed>, and its row has means and standard
-deviations; `--class_orders=1993,1,2` crosses them with class orders, in
-WORKDIR/<method>-order-<order>-seed-<seed>. Each row is compared with
+phase_accuracy.png and accuracy_against_bytes.png. With `--seeds=0,1,2` each
+method runs with each of them, in WORKDIR/<method>-seed-<seed>, and its row has
+means and standard deviations; `--class_orders=1993,1,2` crosses them with class
+orders, in WORKDIR/<method>-order-<order>-seed-<seed>. Each row is compared with
 `--reference=drr`, run by run of the same seed and order. Runs that are finished
 already join by their folder or their results.json:
 

@@ -146,8 +146,8 @@ def place_labels(
   """
   boxes = [(x - radius, y - radius, x + radius, y + radius) for x, y in points]
   placed: list[tuple[float, float]] = [(0.0, 0.0)] * len(points)
-  # From the right edge on: points there have least choice.
-  for k in sorted(range(len(points)), key=lambda k: -points[k][0]):
+  # Short labels find room near their points; long ones must look for it.
+  for k in sorted(range(len(points)), key=lambda k: widths[k]):
     x, y = points[k]
     right, left = x + radius + 3, x - radius - 3 - widths[k]
     centre = x - widths[k] / 2

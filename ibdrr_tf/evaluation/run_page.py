@@ -12,12 +12,8 @@ from ibdrr_tf.evaluation.html_page import Markup, page, section, table, tag
 from ibdrr_tf.evaluation.ledger import bytes_per_image
 from ibdrr_tf.evaluation.predictions import Predictions
 from ibdrr_tf.evaluation.recalled import Recalled
-from ibdrr_tf.evaluation.svg_charts import (
-  Series,
-  line_chart,
-  matrix_chart,
-  stacked_bars,
-)
+from ibdrr_tf.evaluation.svg_bars import matrix_chart, stacked_bars
+from ibdrr_tf.evaluation.svg_charts import Series, line_chart
 
 __all__ = ["run_page", "state_page"]
 
@@ -96,8 +92,9 @@ def state_page(
     ("new", "classes of the step"),
   ):
     values = [step["accuracy"].get(key) for step in tested]
+    weight = "strong" if key == "all" else "faint"
     if any(value is not None for value in values):
-      curves.append(Series(title, values, family, is_faint=key != "all"))
+      curves.append(Series(title, values, family, weight=weight))
   chart = "No images were set aside to test with."
   if curves:
     chart = line_chart(
@@ -187,13 +184,18 @@ def _accuracy(
 ) -> Markup:
   phases, family = results["phases"], family_of(results["method"])
   curves = [
-    Series("all classes", [phase["accuracy"] for phase in phases], family)
+    Series(
+      "all classes",
+      [phase["accuracy"] for phase in phases],
+      family,
+      weight="strong",
+    )
   ]
   if len(phases) > 1:
     groups = [phase["accuracy_by_phase_group"] for phase in phases]
     curves += [
-      Series("base classes", [g[0] for g in groups], family, is_faint=True),
-      Series("newest classes", [g[-1] for g in groups], family, is_faint=True),
+      Series("base classes", [g[0] for g in groups], family, weight="faint"),
+      Series("newest classes", [g[-1] for g in groups], family, weight="faint"),
     ]
   head, rows = report.phase_table(phases)
   return section(

@@ -14,22 +14,18 @@ from ibdrr_tf.evaluation.chart_style import (
   place_labels,
   spread_labels,
 )
-from ibdrr_tf.evaluation.html_page import Markup, join, tag
+from ibdrr_tf.evaluation.html_page import Markup, tag
+from ibdrr_tf.evaluation.svg_bars import WIDTH, svg_figure, text_width
 
 __all__ = [
   "Point",
   "Series",
   "line_chart",
-  "matrix_chart",
   "scatter_chart",
-  "stacked_bars",
 ]
 
-_WIDTH = 760
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 42
-_FONT, _LINE = 12, 15
-_LETTER, _BOLD = 0.56, 0.62  # Mean width of a letter, in its size.
-_BAR = 20
+_LINE = 15
 _TICKS = (0, 20, 40, 60, 80, 100)
 
 
@@ -43,7 +39,8 @@ class Series:
     family: its colour.
     low: lower end of a band around it; empty without a band.
     high: upper end.
-    is_faint: whether it only accompanies another curve.
+    weight: "strong", "faint" for a curve that only accompanies another, or ""
+      for what its family has.
   """
 
   name: str
@@ -51,7 +48,7 @@ class Series:
   family: Family
   low: Sequence[float] = ()
   high: Sequence[float] = ()
-  is_faint: bool = False
+  weight: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +82,7 @@ def line_chart(
     x_title: below the axis.
   """
   longest = max(len(one.name) for one in series) + 6
-  right = _WIDTH - _RIGHT - _LETTER * _FONT * longest - 24
+  right = WIDTH - _RIGHT - text_width("0" * longest) - 24
   height = max(340, _TOP + _BOTTOM + _LINE * len(series))
   bottom = height - _BOTTOM
   span = max(places[-1] - places[0], 1)
@@ -109,7 +106,7 @@ def line_chart(
     _curve(one, places, at, up, x_title, (right + 22, row))
     for one, row in zip(series, rows, strict=True)
   ]
-  return _figure(
+  return svg_figure(
     title,
     height,
     _accuracy_axis(up, right),
@@ -144,7 +141,7 @@ def _curve(one, places, at, up, x_title, label) -> Markup:
       tag("title", f"{one.name}: {v:.2f} % at {p:g} {x_title}"),
       cx=round(x, 1),
       cy=round(y, 1),
-      r=4 if one.family.is_ours and not one.is_faint else 3,
+      r=4 if _weight(one.family, one.weight) == "strong" else 3,
       data_x=f"{p:g}",
       data_value=f"{v:.2f}",
     )
@@ -168,7 +165,7 @@ def _curve(one, places, at, up, x_title, label) -> Markup:
       y=round(label[1] + 4, 1),
       class_="name",
     ),
-    class_=_classes("run", one.family, is_faint=one.is_faint),
+    class_=f"run {one.family.key} {_weight(one.family, one.weight)}",
     data_run=one.name,
   )
 
@@ -181,7 +178,7 @@ def scatter_chart(points: Sequence[Point], title: str) -> Markup:
     title: what is seen, for those who do not see it.
   """
   height = 400
-  right, bottom = _WIDTH - _RIGHT, height - _BOTTOM
+  right, bottom = WIDTH - _RIGHT, height - _BOTTOM
   kept = [point.bytes for point in points if point.bytes > 0] or [1e6]
   least = math.floor(math.log10(min(kept)))
   most = math.log10(2 * max(kept))
@@ -207,13 +204,12 @@ def scatter_chart(points: Sequence[Point], title: str) -> Markup:
   ]
   places = [(at(point.bytes), up(point.accuracy)) for point in points]
   widths = [
-    (_BOLD if point.family.is_ours else _LETTER) * _FONT * len(point.name) + 4
-    for point in points
+    text_width(point.name, is_bold=point.family.is_ours) + 4 for point in points
   ]
   labels = place_labels(
     places, widths, _LINE, (_LEFT, _TOP, right, bottom), radius=6
   )
-  return _figure(
+  return svg_figure(
     title,
     height,
     _accuracy_axis(up, right),
@@ -269,146 +265,8 @@ def _dot(point, place, label, width, up) -> Markup:
     tag(
       "text", point.name, x=round(left, 1), y=round(row + 4, 1), class_="name"
     ),
-    class_=_classes("run", point.family),
+    class_=f"run {point.family.key} {_weight(point.family)}",
     data_run=point.name,
-  )
-
-
-def stacked_bars(
-  rows: Sequence[tuple[str, Sequence[float], str]],
-  parts: Sequence[tuple[str, int]],
-  title: str,
-  unit: str,
-  digits: int = 0,
-) -> Markup:
-  """Horizontal bars of several parts, all to one scale.
-
-  Args:
-    rows: name of each bar, its parts, and what stands at its end.
-    parts: name of each part, and number of its colour.
-    title: what is seen, for those who do not see it.
-    unit: of the values.
-    digits: after the point.
-  """
-  left = 10 + _LETTER * _FONT * max(len(row[0]) for row in rows)
-  most = max((sum(values) for _, values, _ in rows), default=0) or 1
-  right = _WIDTH - 12 - _LETTER * _FONT * max(len(row[2]) for row in rows)
-  drawn = []
-  for number, (name, values, end) in enumerate(rows):
-    y, x = 4 + number * (_BAR + 6), left
-    drawn.append(tag("text", name, x=left - 6, y=y + 14, class_="end"))
-    for (part, color), value in zip(parts, values, strict=True):
-      width = (right - left) * value / most
-      if value:
-        text = f"{name}, {part}: {value:,.{digits}f} {unit}"
-        drawn.append(
-          tag(
-            "rect",
-            tag("title", text),
-            x=round(x, 2),
-            y=y,
-            width=round(max(width, 0.75), 2),
-            height=_BAR,
-            class_=f"part-{color}",
-            data_tip=text,
-          )
-        )
-      x += width
-    drawn.append(tag("text", end, x=round(x + 6, 1), y=y + 14))
-  height = 8 + len(rows) * (_BAR + 6)
-  legend = [
-    tag("li", tag("span", class_=f"swatch part-{color}"), part)
-    for k, (part, color) in enumerate(parts)
-    if any(values[k] for _, values, _ in rows)
-  ]
-  return join(
-    [
-      tag("ul", *legend, class_="legend"),
-      _figure(title, height, *drawn, class_="bars"),
-    ]
-  )
-
-
-def matrix_chart(
-  values: Sequence[Sequence[float]],
-  rows: Sequence[str],
-  columns: Sequence[str],
-  title: str,
-) -> Markup:
-  """Shares in percent, darker where they are greater.
-
-  Args:
-    values: by row and column.
-    rows: names of the rows.
-    columns: names of the columns.
-    title: what is seen, for those who do not see it.
-  """
-  left = 12 + _LETTER * _FONT * max(map(len, rows))
-  side = min(64.0, (_WIDTH - left - 8) / len(columns))
-  high = max(18.0, min(34.0, side))
-  drawn = []
-  for i, name in enumerate(rows):
-    y = 22 + i * high
-    drawn.append(
-      tag("text", name, x=left - 6, y=y + high / 2 + 4, class_="end")
-    )
-    for j, value in enumerate(values[i]):
-      text = f"{name}, called {columns[j]}: {value:.1f} %"
-      x = left + j * side
-      drawn.append(
-        tag(
-          "g",
-          tag(
-            "rect",
-            tag("title", text),
-            x=round(x, 1),
-            y=round(y, 1),
-            width=round(side - 1, 1),
-            height=round(high - 1, 1),
-            fill_opacity=round(value / 100, 3),
-            class_="right" if i == j else "wrong",
-            data_tip=text,
-          ),
-          tag(
-            "text",
-            f"{value:.0f}",
-            x=round(x + side / 2, 1),
-            y=round(y + high / 2 + 4, 1),
-            class_="middle strong" if value > 55 else "middle",
-          )
-          if side >= 26
-          else None,
-          class_="cell",
-        )
-      )
-  every = max(1, math.ceil(30 / side))
-  heads = [
-    tag(
-      "text",
-      columns[j],
-      x=round(left + (j + 0.5) * side, 1),
-      y=14,
-      class_="middle",
-    )
-    for j in range(0, len(columns), every)
-  ]
-  height = 26 + len(rows) * high
-  return _figure(title, height, *heads, *drawn, class_="matrix")
-
-
-def _figure(title: str, height: float, *children, class_: str) -> Markup:
-  return tag(
-    "div",
-    tag(
-      "svg",
-      tag("title", title),
-      *children,
-      viewBox=f"0 0 {_WIDTH} {height:g}",
-      role="img",
-      aria_label=title,
-      class_=class_,
-    ),
-    class_="wide",
   )
 
 
@@ -440,10 +298,5 @@ def _some(places: Sequence[float], most: int = 12) -> Sequence[float]:
   return places[::-1][::step][::-1]
 
 
-def _classes(name: str, family: Family, *, is_faint: bool = False) -> str:
-  names = [name, family.key]
-  if is_faint:
-    names.append("faint")
-  elif family.is_ours:
-    names.append("ours")
-  return " ".join(names)
+def _weight(family: Family, weight: str = "") -> str:
+  return weight or ("strong" if family.is_ours else "")
