@@ -147,7 +147,11 @@ def matrix_chart(
 
 
 def svg_figure(
-  title: str, height: float, *children: str | None, class_: str
+  title: str,
+  height: float,
+  *children: str | None,
+  class_: str,
+  **attributes: str,
 ) -> Markup:
   """A picture as wide as the page.
 
@@ -156,6 +160,7 @@ def svg_figure(
     height: of the picture, which is `WIDTH` wide.
     *children: its elements.
     class_: for the style sheet.
+    **attributes: others of the picture, for the script.
   """
   return tag(
     "div",
@@ -167,6 +172,7 @@ def svg_figure(
       role="img",
       aria_label=title,
       class_=class_,
+      **attributes,
     ),
     class_="wide",
   )

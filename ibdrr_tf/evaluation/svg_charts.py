@@ -115,6 +115,7 @@ def line_chart(
     tag("line", class_="guide", y1=_TOP, y2=bottom, x1=0, x2=0),
     *curves,
     class_="chart lines",
+    data_x=x_title,
   )
 
 

@@ -53,7 +53,7 @@ function follow(chart, event) {
   guide.setAttribute("x1", place);
   guide.setAttribute("x2", place);
   guide.style.visibility = "visible";
-  const title = `${chart.dataset.x ?? ""} ${nearest.dataset.x}`.trim();
+  const title = `${chart.dataset.x}: ${nearest.dataset.x}`;
   show([title, ...lines].join("\n"), event.clientX, event.clientY);
 }
 
