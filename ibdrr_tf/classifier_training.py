@@ -230,8 +230,9 @@ def train_classifier(
     extra_inputs=recipe.extra_inputs,
     seed=stream.fold_in(config.seed, step, _SHUFFLE),
     checkpoints=folder / "checkpoints" / f"step-{step:03d}" / "classifier",
-    tensorboard=folder / "tensorboard" / f"step-{step:03d}",
+    tensorboard=folder / "tensorboard" / "classifier",
     title=title,
+    step=step,
   )
   return Network(classifier, config.eval_batch_size), seconds
 
@@ -276,8 +277,9 @@ def train_further(
     extra_inputs=extra_inputs,
     seed=stream.fold_in(config.seed, step, _FURTHER),
     checkpoints=folder / "checkpoints" / f"step-{step:03d}" / "further",
-    tensorboard=folder / "tensorboard" / f"step-{step:03d}" / "further",
+    tensorboard=folder / "tensorboard" / "classifier further",
     title=title,
+    step=step,
   )
 
 
