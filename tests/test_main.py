@@ -216,10 +216,16 @@ def test_the_same_command_twice_makes_two_runs(monkeypatch, capsys, tmp_path):
     assert run_in_process(monkeypatch, capsys, *arguments)[0] == 0
   runs = sorted((tmp_path / "runs").iterdir())
   assert len(runs) == 2
-  # The same seed gives the same table; another one does not.
-  assert accuracies(runs[0]) == accuracies(runs[1])
   code, _ = run_in_process(monkeypatch, capsys, *arguments, "--resume")
   assert code == 0 and len(list((tmp_path / "runs").iterdir())) == 2
+  # The same seed gives the same table and network; another one does not.
+  assert accuracies(runs[0]) == accuracies(runs[1])
+  assert run_in_process(monkeypatch, capsys, *arguments, "--seed=1")[0] == 0
+  (other,) = set((tmp_path / "runs").iterdir()) - set(runs)
+  weights = [
+    (run / "classifier/network-001.npz").read_bytes() for run in (*runs, other)
+  ]
+  assert weights[0] == weights[1] != weights[2]
 
 
 def test_full_disks_are_reported(tmp_path):
