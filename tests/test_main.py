@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from pages import Page
 from PIL import Image
 from processes import accuracies, start, wait_for
 
@@ -253,6 +254,12 @@ def uninterrupted(tmp_path_factory):
   output, error = process.communicate(timeout=300)
   assert process.returncode == 0, error
   assert "average accuracy without base phase" in output
+  assert max(len(line) for line in output.splitlines()[2:9]) <= 80
+  report, classify, tensorboard = output.splitlines()[-3:]
+  assert report == f"see   {workdir}/report.html"
+  assert classify.endswith(f"ibdrr classify IMAGE --state={workdir}")
+  assert tensorboard.endswith(f"tensorboard --logdir={workdir}")
+  assert error == ""  # Nothing to warn of.
   return workdir
 
 
@@ -261,6 +268,7 @@ def test_a_run_fills_its_workdir(uninterrupted):
   assert {
     "config.json",
     "results.json",
+    "report.html",
     "report.md",
     "phase_accuracy.png",
     "tensorboard",
@@ -287,6 +295,19 @@ def test_a_run_fills_its_workdir(uninterrupted):
     (uninterrupted / "classifier/class_names.json").read_text()
   )
   assert len(names) == 4
+  page = Page((uninterrupted / "report.html").read_text())
+  shown = [picture["alt"] for picture in page.find("img")]
+  # Raw exemplars: three of each class, each beside the original.
+  assert sorted(shown) == sorted(
+    f"{name}, {kind}"
+    for name in names
+    for kind in ("original", "from memory")
+    for _ in range(3)
+  )
+  captions = [caption.text for caption in page.find("figcaption")]
+  assert all("no loss" in caption for caption in captions)
+  kinds = {path.name for path in (uninterrupted / "tensorboard").iterdir()}
+  assert kinds == {"classifier", "phases"}
 
 
 def test_a_phase_that_was_learned_but_not_written_down_is_evaluated_again(
