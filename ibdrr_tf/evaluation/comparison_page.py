@@ -4,6 +4,7 @@ import statistics
 from typing import Any
 
 from ibdrr_tf.evaluation.chart_style import families_of, family_of
+from ibdrr_tf.evaluation.comparison import kept_bytes
 from ibdrr_tf.evaluation.html_page import Markup, join, page, section, tag
 from ibdrr_tf.evaluation.svg_charts import (
   Point,
@@ -19,7 +20,6 @@ _COLUMNS = (
   ("average_accuracy", "average without base phase %", 2),
   ("last_accuracy", "last phase %", 2),
   ("forgetting", "forgetting, points", 1),
-  ("next_phase_bytes", "bytes the next phase needs", 0),
   ("images", "images kept", 0),
   ("bytes_per_image", "bytes an image", 1),
 )
@@ -38,6 +38,7 @@ def comparison_page(
   known = [row for row in rows if row["average_accuracy"] is not None]
   bytes_ = None
   if known:
+    kept, title = kept_bytes(known)
     bytes_ = section(
       "Accuracy against bytes",
       tag(
@@ -46,8 +47,9 @@ def comparison_page(
         "right, fewer bytes.",
       ),
       scatter_chart(
-        [_point(row) for row in known],
+        [_point(*pair) for pair in zip(known, kept, strict=True)],
         "Average accuracy, in percent, against megabytes that are kept",
+        f"MB {title}",
       ),
     )
   return page(
@@ -104,20 +106,14 @@ def _curves(groups: dict[str, list[dict[str, Any]]]) -> Markup:
   )
 
 
-def _point(row: dict[str, Any]) -> Point:
+def _point(row: dict[str, Any], count: float) -> Point:
   return Point(
     row["name"],
-    _needed(row),
+    count,
     row["average_accuracy"],
     row["deviations"].get("average_accuracy"),
     family_of(row["method"]),
   )
-
-
-def _needed(row: dict[str, Any]) -> float:
-  """Bytes that the next phase needs; older records know only all bytes."""
-  needed = row["next_phase_bytes"]
-  return row["total_bytes"] if needed is None else needed
 
 
 def _switches(rows: list[dict[str, Any]]) -> Markup:
@@ -160,10 +156,16 @@ def _box(name: str, family: str) -> Markup:
 
 
 def _table(rows: list[dict[str, Any]]) -> Markup:
-  head = ("method", *(heading for _, heading, _ in _COLUMNS), "to reference")
+  kept, title = kept_bytes(rows)
+  head = (
+    *("method", *(heading for _, heading, _ in _COLUMNS)),
+    *(f"bytes {title}", "to reference"),
+  )
   body = []
-  for row in sorted(rows, key=lambda row: -row["last_accuracy"]):
+  pairs = zip(rows, kept, strict=True)
+  for row, count in sorted(pairs, key=lambda pair: -pair[0]["last_accuracy"]):
     cells = [_cell(row, name, digits) for name, _, digits in _COLUMNS]
+    cells.append(f"{count:,.0f}")
     swatch = tag("span", class_="swatch")
     body.append(
       tag(
@@ -187,8 +189,6 @@ def _table(rows: list[dict[str, Any]]) -> Markup:
 
 def _cell(row: dict[str, Any], name: str, digits: int) -> str:
   value = row[name]
-  if name == "next_phase_bytes":
-    value = _needed(row)
   if value is None:
     return "–"
   deviation = row["deviations"].get(name)

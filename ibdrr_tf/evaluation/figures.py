@@ -18,6 +18,7 @@ from ibdrr_tf.evaluation.chart_style import (
   place_labels,
   spread_labels,
 )
+from ibdrr_tf.evaluation.comparison import kept_bytes
 
 __all__ = [
   "Figure",
@@ -124,23 +125,23 @@ def accuracy_against_bytes_figure(rows: list[dict[str, Any]]) -> Figure:
   figure, axes = _chart(5.5)
   known = [row for row in rows if row["average_accuracy"] is not None]
   points = {}
-  for row in known:
+  kept, title = kept_bytes(known)
+  for row, count in zip(known, kept, strict=True):
     # The smaller points above, or they would not be seen.
     look = {**_look(family_of(row["method"])), "linestyle": "", "zorder": 3}
     look["zorder"] += not family_of(row["method"]).is_ours
-    megabytes = (row.get("next_phase_bytes") or row["total_bytes"]) / 1e6
     axes.errorbar(
-      megabytes,
+      count / 1e6,
       row["average_accuracy"],
       yerr=row["deviations"].get("average_accuracy"),
       marker="o",
       label=row["name"],
       **look,
     )
-    points[row["name"]] = (megabytes, row["average_accuracy"], look["color"])
+    points[row["name"]] = (count / 1e6, row["average_accuracy"], look["color"])
   _scale_bytes(axes, [x for x, _, _ in points.values()])
   axes.set(
-    xlabel="MB that the next phase needs, models included (less is better)",
+    xlabel=f"MB {title} (less is better)",
     ylabel="average accuracy without base phase, %",
     ylim=(0, 100),
   )

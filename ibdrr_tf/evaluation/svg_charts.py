@@ -171,12 +171,13 @@ def _curve(one, places, at, up, x_title, label) -> Markup:
   )
 
 
-def scatter_chart(points: Sequence[Point], title: str) -> Markup:
+def scatter_chart(points: Sequence[Point], title: str, x_title: str) -> Markup:
   """Accuracy against bytes, on a logarithmic axis that also has 0.
 
   Args:
     points: the runs.
     title: what is seen, for those who do not see it.
+    x_title: below the axis, which is in MB.
   """
   height = 400
   right, bottom = WIDTH - _RIGHT, height - _BOTTOM
@@ -215,11 +216,7 @@ def scatter_chart(points: Sequence[Point], title: str) -> Markup:
     height,
     _accuracy_axis(up, right),
     *marks,
-    _x_title(
-      "MB that the next phase needs, models included",
-      (_LEFT + right) / 2,
-      height,
-    ),
+    _x_title(x_title, (_LEFT + right) / 2, height),
     *(
       _dot(point, place, label, width, up)
       for point, place, label, width in zip(

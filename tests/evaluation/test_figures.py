@@ -131,6 +131,23 @@ def test_a_deviation_is_a_line_up_and_down():
   assert bar.get_segments()[0].tolist() == [[2, 47], [2, 53]]
 
 
+def test_the_axis_says_which_bytes_it_has():
+  rows = [
+    {**make_row("a", 50.0), "next_phase_bytes": 0},
+    {**make_row("b", 40.0), "next_phase_bytes": 10**6},
+  ]
+  (axes,) = figures.accuracy_against_bytes_figure(rows).axes
+  assert "MB that the next phase needs" in axes.get_xlabel()
+  places = [c.lines[0].get_xdata()[0] for c in axes.containers]
+  assert places == [0, 1]
+  # A record of an older version knows only what was on the disk.
+  rows[1]["next_phase_bytes"] = None
+  (axes,) = figures.accuracy_against_bytes_figure(rows).axes
+  assert "MB kept on the disk" in axes.get_xlabel()
+  places = [c.lines[0].get_xdata()[0] for c in axes.containers]
+  assert places == [2, 2]
+
+
 def test_a_run_has_the_same_colour_in_both_figures():
   methods = ("drr", "icarl", "finetune")
   curves = figures.phase_accuracy_figure(
