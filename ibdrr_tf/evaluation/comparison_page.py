@@ -5,7 +5,7 @@ from typing import Any
 
 from ibdrr_tf.evaluation.chart_style import families_of, family_of
 from ibdrr_tf.evaluation.comparison import kept_bytes
-from ibdrr_tf.evaluation.html_page import Markup, join, page, section, tag
+from ibdrr_tf.evaluation.html_page import Markup, page, section, tag
 from ibdrr_tf.evaluation.svg_charts import (
   Point,
   Series,
@@ -198,4 +198,8 @@ def _cell(row: dict[str, Any], name: str, digits: int) -> str:
 
 def _commands(runs: list[dict[str, Any]]) -> Markup:
   commands = dict.fromkeys(run["command"] for run in runs)
-  return section("Commands", join(tag("pre", command) for command in commands))
+  return tag(
+    "details",
+    tag("summary", "Commands"),
+    *(tag("pre", command) for command in commands),
+  )
