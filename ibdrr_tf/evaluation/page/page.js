@@ -8,8 +8,9 @@ function show(text, x, y) {
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
   const left = x + 16 + box.width < innerWidth ? x + 16 : x - 16 - box.width;
+  const top = Math.min(y + 12, innerHeight - box.height - 4);
   tip.style.left = `${Math.max(4, left)}px`;
-  tip.style.top = `${Math.max(4, Math.min(y + 12, innerHeight - box.height - 4))}px`;
+  tip.style.top = `${Math.max(4, top)}px`;
 }
 
 function hide() {
@@ -38,8 +39,9 @@ const most = 16;
 function follow(chart, event) {
   const circles = [...chart.querySelectorAll(".run:not(.off) circle")];
   if (!circles.length) return;
-  const frame = chart.viewBox.baseVal.width / chart.getBoundingClientRect().width;
-  const x = (event.clientX - chart.getBoundingClientRect().left) * frame;
+  const box = chart.getBoundingClientRect();
+  const scale = chart.viewBox.baseVal.width / box.width;
+  const x = (event.clientX - box.left) * scale;
   const away = (circle) => Math.abs(circle.cx.baseVal.value - x);
   const nearest = circles.reduce((a, b) => (away(b) < away(a) ? b : a));
   const place = nearest.cx.baseVal.value;
@@ -47,7 +49,9 @@ function follow(chart, event) {
     .filter((circle) => circle.dataset.x === nearest.dataset.x)
     .map((circle) => [circle.dataset.value, circle.parentNode.dataset.run])
     .sort((a, b) => b[0] - a[0]);
-  const lines = rows.slice(0, most).map(([value, name]) => `${value} %  ${name}`);
+  const lines = rows
+    .slice(0, most)
+    .map(([value, name]) => `${value} %  ${name}`);
   if (rows.length > most) lines.push(`and ${rows.length - most} more`);
   const guide = chart.querySelector(".guide");
   guide.setAttribute("x1", place);
