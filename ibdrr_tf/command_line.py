@@ -288,12 +288,14 @@ def say_starting(result_on_stdout: bool = False) -> None:
 
 def next_commands(workdir: str) -> str:
   """What to look at and to type once a run is finished."""
-  folder = shlex.quote(workdir)
-  return (
-    f"see   {shlex.quote(os.path.join(workdir, 'report.html'))}\n"
-    f"next  {_program('ibdrr')} classify IMAGE --state={folder}\n"
-    f"      {_program('tensorboard')} --logdir={folder}"
-  )
+  folder, page = shlex.quote(workdir), os.path.join(workdir, "report.html")
+  lines = [
+    f"next  {_program('ibdrr')} classify IMAGE --state={folder}",
+    f"      {_program('tensorboard')} --logdir={folder}",
+  ]
+  if os.path.exists(page):  # Runs of older versions have none.
+    lines.insert(0, f"see   {shlex.quote(page)}")
+  return "\n".join(lines)
 
 
 def _program(name: str) -> str:
