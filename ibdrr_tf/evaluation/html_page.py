@@ -80,21 +80,38 @@ def section(title: str, *children: str | None) -> Markup:
 
 
 def table(head: list[str], rows: list[list[str]], caption: str = "") -> Markup:
-  """A table whose first column names the rows."""
+  """A table whose first column names the rows.
+
+  Args:
+    head: headings.
+    rows: cells; columns of words are set as text, others as figures.
+    caption: above it; "" for none.
+  """
+  kinds = [
+    "words" if any(row[k][:1].isalpha() for row in rows) else None
+    for k in range(len(head))
+  ]
   body = [
     tag(
       "tr",
       tag("th", row[0], scope="row"),
-      *(tag("td", cell) for cell in row[1:]),
+      *(
+        tag("td", cell, class_=kind)
+        for cell, kind in zip(row[1:], kinds[1:], strict=True)
+      ),
     )
     for row in rows
   ]
+  titles = (
+    tag("th", cell, scope="col", class_=kind)
+    for cell, kind in zip(head, kinds, strict=True)
+  )
   return tag(
     "div",
     tag(
       "table",
       tag("caption", caption) if caption else None,
-      tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head))),
+      tag("thead", tag("tr", *titles)),
       tag("tbody", *body),
     ),
     class_="wide",

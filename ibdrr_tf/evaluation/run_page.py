@@ -95,7 +95,7 @@ def state_page(
     weight = "strong" if key == "all" else "faint"
     if any(value is not None for value in values):
       curves.append(Series(title, values, family, weight=weight))
-  chart = "No images were set aside to test with."
+  chart = tag("p", "No images were set aside to test with.")
   if curves:
     chart = line_chart(
       curves,
@@ -313,7 +313,11 @@ def _pairs(
   matrix = metrics.confusion_matrix(labels, predicted, len(names))
   return section(
     "Confusions",
-    tag("p", f"On {len(labels):,} images that were set aside."),
+    tag(
+      "p",
+      f"On {len(labels):,} images that were set aside, as memory gives them "
+      "back.",
+    ),
     _worst(matrix, names) or tag("p", "None."),
   )
 
