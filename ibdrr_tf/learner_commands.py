@@ -14,15 +14,23 @@ from typing import Any
 import ml_collections
 from absl import flags
 
-from ibdrr_tf import choices, command_line, learner_report, memory_choice
+from ibdrr_tf import (
+  choices,
+  command_line,
+  files,
+  learner_report,
+  memory_choice,
+)
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.state import read_state
+from ibdrr_tf.state import State, read_state
 from ibdrr_tf.state_config import config_of
 from ibdrr_tf.validation import validate
 
 __all__ = ["COMMANDS"]
 
 _BATCH = 256
+# In a page: classes, and images of each.
+_SHOWN_CLASSES, _SHOWN_IMAGES = 60, 3
 
 
 def learn(argv: list[str]) -> None:
@@ -225,10 +233,15 @@ def evaluate(argv: list[str]) -> None:
 def status(argv: list[str]) -> None:
   """Shows what a state knows: classes, images, bytes and history.
 
-  ibdrr status --state=STATE [--json]
+      ibdrr status --state=STATE [--json] [--html=FILE]
+
+  FILE is a page with curves, bytes, confusions, and images as memory gives them
+  back. Remove it when a class is to be forgotten: it may show its images.
   """
   values = _flags()
   flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
+  flags.DEFINE_string("html", None, "page to write", flag_values=values)
+  flags.DEFINE_string("plugin", None, "see ibdrr learn", flag_values=values)
   if command_line.print_help(
     inspect.getdoc(status), values, argv, config=False
   ):
@@ -236,10 +249,32 @@ def status(argv: list[str]) -> None:
   command_line.refuse_arguments(command_line.parse_flags(values, argv))
   folder = _existing_state(values)
   state = read_state(folder)
+  if values.html:
+    command_line.load_plugin(values.plugin)
+    _write_page(folder, state, pathlib.Path(values.html))
   if values.json:
     print(json.dumps(learner_report.as_json(state), indent=2))
   else:
     print(learner_report.status(state, folder))
+
+
+def _write_page(folder: pathlib.Path, state: State, path: pathlib.Path) -> None:
+  """Writes what a state knows as an HTML file."""
+  files.check_writable(path)
+  command_line.say_starting(result_on_stdout=True)
+  from ibdrr_tf.evaluation.run_page import state_page
+  from ibdrr_tf.learner import Learner
+
+  learner = Learner(folder)
+  tests = learner.memory.held_out() if state.classes else None
+  shown = range(min(len(state.classes), _SHOWN_CLASSES))
+  page = state_page(
+    learner_report.as_json(state),
+    labels=None if tests is None else tests.labels,
+    predicted=None if tests is None else learner.scores(tests).argmax(axis=1),
+    recalled=learner.memory.sample(shown, _SHOWN_IMAGES),
+  )
+  files.write_text(path, page)
 
 
 def forget(argv: list[str]) -> None:

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from pages import Page
 from PIL import Image
 from tiny_codec import write_codec
 
@@ -162,6 +163,20 @@ def test_train_may_be_the_name_of_a_class(root, ibdrr):
   code, output, error = ibdrr("learn", "vehicles", "--state=S")
   assert code == 0, error
   assert "2 new classes (bus, train)" in output
+
+
+def test_status_writes_a_page(root, ibdrr):
+  code, output, error = ibdrr("status", "--state=S", "--html=pages/s.html")
+  assert code == 0 and "classes: 2 (cat, dog)" in output, error
+  page = Page((root / "pages/s.html").read_text())
+  pictures = [picture["alt"] for picture in page.find("img")]
+  # What was stored; the originals are gone.
+  assert pictures == ["cat, from memory"] * 3 + ["dog, from memory"] * 3
+  accuracy = state.read_state(root / "S").steps[0]["accuracy"]["all"]
+  assert page.find("circle")[0]["data-value"] == f"{accuracy:.2f}"
+  (root / "file").write_text("")
+  code, output, error = ibdrr("status", "--state=S", "--html=file/s.html")
+  assert code == 2 and error.count("\n") == 1 and "file/s.html" in error
 
 
 def test_status_and_forget(root, ibdrr):
