@@ -173,7 +173,7 @@ class Folders(Target):
     """(method, file, its place or bytes, a manifest with its size)."""
     method = self.METHODS[generator.integers(0, len(self.METHODS))]
     folder = self.root / "whole" / method
-    paths = [p for p in _files(folder) if p.name != ".lock"]
+    paths = _files(folder)
     path = paths[generator.integers(0, len(paths))]
     name, data = str(path.relative_to(folder)), path.read_bytes()
     kind = generator.integers(0, 8)
