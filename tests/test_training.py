@@ -218,6 +218,24 @@ def test_damaged_checkpoints_get_a_sentence(tmp_path, suffix):
   training.fit(make_model(), job)
 
 
+@pytest.mark.parametrize("exponent", [33, 62])
+def test_an_index_may_not_take_all_memory(tmp_path, exponent):
+  """Its last 48 bytes, without a checksum, say how long its blocks are.
+
+  TensorFlow believes them; where nobody has so much, it runs out of memory.
+  """
+  job = make_job(tmp_path, 2)
+  training.fit(make_model(), make_job(tmp_path, 1))
+  path = job.checkpoints / "ckpt-1.index"
+  data, shift = path.read_bytes(), exponent % 7
+  size = b"\x80" * (exponent // 7) + bytes([1 << shift])  # As a varint.
+  path.write_bytes(
+    data[:-48] + (2 * (b"\0" + size)).ljust(40, b"\0") + data[-8:]
+  )
+  with pytest.raises(UserError, match=r"checkpoint in .* cannot be read"):
+    training.fit(make_model(), job)
+
+
 def live_graphs():
   """Graphs of training that something still refers to."""
   gc.collect()
