@@ -258,8 +258,9 @@ def train_classifier(
     extra_inputs=recipe.extra_inputs,
     seed=stream.fold_in(config.seed, step, _SHUFFLE),
     checkpoints=folder / "checkpoints" / f"step-{step:03d}" / "classifier",
-    tensorboard=folder / "tensorboard" / f"step-{step:03d}",
+    tensorboard=folder / "tensorboard" / "classifier",
     title=title,
+    step=step,
   )
   views = config.classifier.test_views
   return Network(classifier, config.eval_batch_size, views), seconds
@@ -305,8 +306,9 @@ def train_further(
     extra_inputs=extra_inputs,
     seed=stream.fold_in(config.seed, step, _FURTHER),
     checkpoints=folder / "checkpoints" / f"step-{step:03d}" / "further",
-    tensorboard=folder / "tensorboard" / f"step-{step:03d}" / "further",
+    tensorboard=folder / "tensorboard" / "classifier further",
     title=title,
+    step=step,
   )
 
 

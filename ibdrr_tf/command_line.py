@@ -4,6 +4,7 @@ TensorFlow takes seconds to import. Nothing here needs it, so commands that find
 a mistake among their arguments can say so at once.
 """
 
+import contextlib
 import difflib
 import errno
 import functools
@@ -12,6 +13,8 @@ import logging
 import os
 import pathlib
 import runpy
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -27,6 +30,7 @@ __all__ = [
   "define_codec_flag",
   "define_run_flags",
   "load_plugin",
+  "next_commands",
   "parse_config",
   "parse_flags",
   "print_help",
@@ -280,6 +284,28 @@ def say_starting(result_on_stdout: bool = False) -> None:
     print(sentence, flush=True)
   elif sys.stderr.isatty():
     print(sentence, file=sys.stderr, flush=True)
+
+
+def next_commands(workdir: str) -> str:
+  """What to look at and to type once a run is finished."""
+  folder, page = shlex.quote(workdir), os.path.join(workdir, "report.html")
+  lines = [
+    f"next  {_program('ibdrr')} classify IMAGE --state={folder}",
+    f"      {_program('tensorboard')} --logdir={folder}",
+  ]
+  if os.path.exists(page):  # Runs of older versions have none.
+    lines.insert(0, f"see   {shlex.quote(page)}")
+  return "\n".join(lines)
+
+
+def _program(name: str) -> str:
+  """How to start a program of this environment, which may not be active."""
+  path = pathlib.Path(sys.executable).parent / name
+  if shutil.which(name) or not path.exists():
+    return name
+  with contextlib.suppress(ValueError):
+    path = path.relative_to(pathlib.Path.cwd())
+  return shlex.quote(str(path))
 
 
 def _is_other_worker() -> bool:

@@ -6,11 +6,11 @@ and those that were interrupted go on. Example:
     python -m ibdrr_tf.compare --config=configs/cifar100_mini.py \
       --data_dir=DIR --methods=finetune,icarl,lucir --workdir=runs/compared
 
-WORKDIR then holds comparison.md, comparison.json, phase_accuracy.png and
-accuracy_against_bytes.png. With `--seeds=0,1,2` each method runs with each of
-them, in WORKDIR/<method>-seed-<seed>, and its row has means and standard
-deviations; `--class_orders=1993,1,2` crosses them with class orders, in
-WORKDIR/<method>-order-<order>-seed-<seed>. Each row is compared with
+WORKDIR then holds report.html, comparison.md, comparison.json,
+phase_accuracy.png and accuracy_against_bytes.png. With `--seeds=0,1,2` each
+method runs with each of them, in WORKDIR/<method>-seed-<seed>, and its row has
+means and standard deviations; `--class_orders=1993,1,2` crosses them with class
+orders, in WORKDIR/<method>-order-<order>-seed-<seed>. Each row is compared with
 `--reference=drr`, run by run of the same seed and order. Runs that are finished
 already join by their folder or their results.json:
 
@@ -129,6 +129,7 @@ def main(argv: list[str]) -> None:
   if not configs:
     team.on_chief(functools.partial(_write, folder, groups, reference))
   team.say(comparison.markdown(groups, reference))
+  team.say(f"see   {folder / 'report.html'}")
 
 
 def _grouped(runs: dict[str, dict], *, mixed: bool) -> dict[str, list[dict]]:
@@ -220,7 +221,9 @@ def _write(
   folder: pathlib.Path, groups: dict[str, list[dict]], reference: str
 ) -> None:
   """Writes the comparison of the runs that are finished."""
-  from ibdrr_tf.evaluation import figures  # Matplotlib takes a second.
+  # Matplotlib takes a second.
+  from ibdrr_tf.evaluation import figures
+  from ibdrr_tf.evaluation.comparison_page import comparison_page
 
   rows = comparison.rows(groups, reference)
   figures_by_name = {
@@ -231,6 +234,7 @@ def _write(
     files.write_bytes(folder / f"{name}.png", figures.to_png(figure))
   text = comparison.markdown(groups, reference)
   files.write_text(folder / "comparison.md", text)
+  files.write_text(folder / "report.html", comparison_page(groups, rows))
   files.write_json(folder / "comparison.json", rows)
 
 

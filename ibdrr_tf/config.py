@@ -202,12 +202,10 @@ def learner_config() -> ml_collections.ConfigDict:
   """For images that arrive over time: no codec to train, a short recipe."""
   config = get_config()
   use_full_recipe(config)
-  # No codec to pay for, any size of image, and fewer bytes than files of single
-  # images; see README, Learning over time.
-  config.method = "sheet_replay"
+  # Chosen in the first step, see `memory_choice`.
+  config.method = config.codec = "auto"
   config.memory.quality = 60
   config.dataset = "folder"
-  config.codec = "cifar100"
   use_one_cycle(config, epochs=12)
   config.classifier.width = 16
   config.classifier.updates = 600

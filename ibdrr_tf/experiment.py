@@ -23,8 +23,11 @@ from ibdrr_tf.errors import UserError
 from ibdrr_tf.evaluation import figures, metrics, report
 from ibdrr_tf.evaluation import results as records
 from ibdrr_tf.evaluation.predictions import Predictions, read_predictions
+from ibdrr_tf.evaluation.recalled import Recalled
+from ibdrr_tf.evaluation.run_page import run_page
 from ibdrr_tf.learner import Learner
 from ibdrr_tf.methods import check_method
+from ibdrr_tf.replay.originals import with_originals
 from ibdrr_tf.validation import check_codec
 from ibdrr_tf.workdir import open_workdir
 
@@ -40,6 +43,10 @@ _PACKAGES = (
   "tf-keras",
   "numpy",
 )
+
+
+# In report.html: classes, and images of each.
+_SHOWN_CLASSES, _SHOWN_IMAGES = 20, 3
 
 
 def run_experiment(
@@ -93,7 +100,7 @@ def run_experiment(
       results = records.summarize(phases, identity)
       team.on_chief(
         functools.partial(
-          _write_phase, learner, scenario, phase, results, predictions
+          _write_phase, learner, source, scenario, results, predictions
         )
       )
       team.say(report.phase_row(record))
@@ -155,8 +162,8 @@ def _check_classes(learner: Learner, names: list[str]) -> None:
 
 def _write_phase(
   learner: Learner,
+  source: Source,
   scenario: Scenario,
-  phase: int,
   results: dict[str, Any],
   predictions: Predictions,
 ) -> None:
@@ -165,10 +172,13 @@ def _write_phase(
   A phase counts as evaluated once results.json names it, so whatever precedes
   it is written again when the process is killed in between.
   """
-  path = learner.path
+  path, phase = learner.path, results["phases"][-1]["phase"]
   boundaries = scenario.boundaries[: phase + 1]
-  if (path / "codec").is_dir() and phase == scenario.phases[-1]:
-    export_codec(path / "codec")
+  recalled = None
+  if phase == scenario.phases[-1]:
+    if (path / "codec").is_dir():
+      export_codec(path / "codec")
+    recalled = _recalled(learner, source, scenario)
   predictions.write(path)
   seen = predictions.labels < boundaries[-1]
   confusion = metrics.confusion_matrix(
@@ -178,7 +188,28 @@ def _write_phase(
   curve = figures.phase_accuracy_figure({results["method"]: [results]})
   files.write_bytes(path / "phase_accuracy.png", figures.to_png(curve))
   files.write_text(path / "report.md", report.markdown(results))
+  web_page = run_page(
+    results,
+    names=learner.classes,
+    image_shape=learner.image_shape,
+    predictions=predictions,
+    recalled=recalled,
+  )
+  files.write_text(path / "report.html", web_page)
   files.write_json(path / "results.json", results)
+
+
+def _recalled(
+  learner: Learner, source: Source, scenario: Scenario
+) -> Recalled | None:
+  """Some images of memory, of classes of all phases, with their originals."""
+  count = len(learner.classes)
+  labels = np.unique(np.linspace(0, count - 1, _SHOWN_CLASSES).astype(int))
+  recalled = learner.memory.sample(labels.tolist(), _SHOWN_IMAGES)
+  if recalled is None:
+    return None
+  learned = select(source.train, scenario, scenario.seen_labels(-1))
+  return with_originals(recalled, learned)
 
 
 def _write_summaries(

@@ -61,7 +61,8 @@ class Learner:
       the state. Fields that say how to train may differ from the state's;
       those that say what the network and the codec are may not.
     method: name of a method; overrides the configuration, as do the others.
-    codec: name or folder of a codec; "" trains one in the first step.
+    codec: name or folder of a codec; "" trains one in the first step; "auto",
+      the default, lets `memory_choice` choose the method too, if none is named.
     memory_bytes: byte budget of images and codec after every step.
     image_size: height and width of all images, set by the first step.
     seed: of weights and batches.
@@ -99,6 +100,11 @@ class Learner:
   def config(self) -> ml_collections.ConfigDict:
     """The configuration of the next step."""
     return self._open.config
+
+  @property
+  def choice(self) -> str | None:
+    """Why a new learner has the memory that it has; None if it was told."""
+    return self._open.choice
 
   @property
   def step(self) -> int:

@@ -14,15 +14,23 @@ from typing import Any
 import ml_collections
 from absl import flags
 
-from ibdrr_tf import choices, command_line, learner_report
+from ibdrr_tf import (
+  choices,
+  command_line,
+  files,
+  learner_report,
+  memory_choice,
+)
 from ibdrr_tf.errors import UserError
-from ibdrr_tf.state import read_state
+from ibdrr_tf.state import State, read_state
 from ibdrr_tf.state_config import config_of
 from ibdrr_tf.validation import validate
 
 __all__ = ["COMMANDS"]
 
 _BATCH = 256
+# In a page: classes, and images of each.
+_SHOWN_CLASSES, _SHOWN_IMAGES = 60, 3
 
 
 def learn(argv: list[str]) -> None:
@@ -40,9 +48,10 @@ def learn(argv: list[str]) -> None:
   values = _flags()
   text = {
     "val": "folder of validation images, of the same classes as DIR",
-    "method": "how to learn; set by the first step (default sheet_replay)",
+    "method": "how to learn; set by the first step (default: sheet_replay or "
+    "drr, by --memory_bytes)",
     "codec": "for methods that keep codes, in the first step: a name that "
-    'comes with the package, a folder, or "" to train one (default cifar100)',
+    'comes with the package, a folder, or "" to train one (default auto)',
     "distribute": f"devices: {', '.join(choices.STRATEGIES)}",
     "plugin": "Python file that registers methods or backbones of one's own",
   }
@@ -91,7 +100,8 @@ def learn(argv: list[str]) -> None:
   for path in filter(None, (folder, values.val)):
     _check_folder(path)
   command_line.load_plugin(values.plugin)
-  choices.check_method_name(config.method)
+  if config.method != memory_choice.AUTO:
+    choices.check_method_name(config.method)
   choices.check_devices(config.distribute, config.cpu_devices)
   validate(config)
   command_line.say_starting()
@@ -102,6 +112,8 @@ def learn(argv: list[str]) -> None:
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
   team = distribution.Team(strategy)
   learner = Learner(state, config=config, strategy=strategy)
+  if learner.choice:
+    team.say(f"memory: {learner.choice}")
   before = learner.step
   if values.retrain:
     record = learner.retrain()
@@ -221,10 +233,15 @@ def evaluate(argv: list[str]) -> None:
 def status(argv: list[str]) -> None:
   """Shows what a state knows: classes, images, bytes and history.
 
-  ibdrr status --state=STATE [--json]
+      ibdrr status --state=STATE [--json] [--html=FILE]
+
+  FILE is a page with curves, bytes, confusions, and images as memory gives them
+  back. Remove it when a class is to be forgotten: it may show its images.
   """
   values = _flags()
   flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
+  flags.DEFINE_string("html", None, "page to write", flag_values=values)
+  flags.DEFINE_string("plugin", None, "see ibdrr learn", flag_values=values)
   if command_line.print_help(
     inspect.getdoc(status), values, argv, config=False
   ):
@@ -232,10 +249,32 @@ def status(argv: list[str]) -> None:
   command_line.refuse_arguments(command_line.parse_flags(values, argv))
   folder = _existing_state(values)
   state = read_state(folder)
+  if values.html:
+    command_line.load_plugin(values.plugin)
+    _write_page(folder, state, pathlib.Path(values.html))
   if values.json:
     print(json.dumps(learner_report.as_json(state), indent=2))
   else:
     print(learner_report.status(state, folder))
+
+
+def _write_page(folder: pathlib.Path, state: State, path: pathlib.Path) -> None:
+  """Writes what a state knows as an HTML file."""
+  files.check_writable(path)
+  command_line.say_starting(result_on_stdout=True)
+  from ibdrr_tf.evaluation.run_page import state_page
+  from ibdrr_tf.learner import Learner
+
+  learner = Learner(folder)
+  tests = learner.memory.held_out() if state.classes else None
+  shown = range(min(len(state.classes), _SHOWN_CLASSES))
+  page = state_page(
+    learner_report.as_json(state),
+    labels=None if tests is None else tests.labels,
+    predicted=None if tests is None else learner.scores(tests).argmax(axis=1),
+    recalled=learner.memory.sample(shown, _SHOWN_IMAGES),
+  )
+  files.write_text(path, page)
 
 
 def forget(argv: list[str]) -> None:

@@ -45,6 +45,8 @@ def step(state: State, record: dict[str, Any], folder: pathlib.Path) -> str:
 def status(state: State, folder: pathlib.Path) -> str:
   """What a state knows, and how it came to."""
   lines = [f"{folder}: {state.config['method']}, step {state.step}"]
+  if state.steps[0].get("choice"):
+    lines.append(f"chosen: {state.steps[0]['choice']}")
   lines += _known(state)
   lines.append("history:")
   for record in state.steps:

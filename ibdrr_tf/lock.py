@@ -28,32 +28,43 @@ class Lock:
     self._depth += 1
     if self._depth > 1:
       return self
-    path = self._folder / ".lock"
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
-      self._file = open(path, "a+", encoding="utf-8")
+      # Another version, or a damaged disk, may have written anything there.
+      self._file = open(
+        self._folder / ".lock", "a+", encoding="utf-8", errors="replace"
+      )
     except OSError as error:
       self._depth = 0
       raise UserError(
-        f"the folder {self._folder} cannot be written ({error.strerror}): "
-        f"choose another."
+        f"the folder {self._folder} cannot be written "
+        f"({error.strerror or error}): choose another."
       ) from error
     try:
       fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-      self._depth = 0
-      self._file.seek(0)
-      holder = self._file.read().strip() or "another process"
-      self._file.close()
-      raise UserError(
-        f"the folder {self._folder} is in use by {holder}: wait until it has "
-        f"finished, or stop it."
-      ) from error
+      raise self._failed(error) from error
     self._file.seek(0)
     self._file.truncate()
     self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     self._file.flush()
     return self
+
+  def _failed(self, error: OSError) -> UserError:
+    """Gives up; says who holds the lock, if that is why."""
+    self._depth = 0
+    with self._file:
+      if not isinstance(error, BlockingIOError):
+        return UserError(
+          f"the folder {self._folder} cannot be locked ({error.strerror}): "
+          f"choose one on another disk."
+        )
+      self._file.seek(0)
+      holder = self._file.readline(200).strip() or "another process"
+    return UserError(
+      f"the folder {self._folder} is in use by {holder}: wait until it has "
+      f"finished, or stop it."
+    )
 
   def __exit__(self, *_) -> None:
     self._depth -= 1

@@ -45,13 +45,15 @@ def main(argv: list[str]) -> None:
 
   check_method(config)
   strategy = distribution.make_strategy(config.distribute, config.cpu_devices)
+  path = values.workdir or workdir.default_path(config, values.resume)
   experiment.run_experiment(
     config,
-    values.workdir or workdir.default_path(config, values.resume),
+    path,
     strategy=strategy,
     resume=values.resume,
     command=shlex.join(["python", "-m", "ibdrr_tf.main", *argv[1:]]),
   )
+  distribution.Team(strategy).say(f"\n{command_line.next_commands(path)}")
 
 
 def _define_flags(values: flags.FlagValues) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import ml_collections
 import tensorflow as tf
 
+from ibdrr_tf import memory_choice
 from ibdrr_tf.classifier_folder import ClassifierFolder
 from ibdrr_tf.classifier_training import Network
 from ibdrr_tf.classifiers.classifier import Classifier
@@ -58,6 +59,7 @@ class OpenState:
     team: the workers that train together.
     networks: the classifiers on the disk.
     state: what the last committed step has left; None before the first.
+    choice: why a new learner has the memory that it has; None if it was told.
   """
 
   def __init__(
@@ -78,6 +80,7 @@ class OpenState:
     )
     given = {k: v for k, v in overrides.items() if v is not None}
     self.config.update_from_flattened_dict(given)
+    self.choice = self._choose()
     validate(self.config)
     self.method = check_method(self.config)
     if self.state:
@@ -242,6 +245,15 @@ class OpenState:
     """Raises UserError before the first step."""
     if self.state is None:
       raise UserError(f"there is no state in {self.path}: learn something.")
+
+  def _choose(self) -> str | None:
+    """Settles what "auto" is: what the state has, or a choice."""
+    if self.state is None:
+      return memory_choice.choose(self.config)
+    for name in ("method", "codec"):
+      if self.config[name] == memory_choice.AUTO:
+        self.config[name] = self.state.config[name]
+    return None
 
   def _claim(self, print_: str) -> str:
     """Tells a step in progress: its data and its configuration."""

@@ -68,6 +68,8 @@ def learn_task(
     "ledger": opened.ledger(task.step, network.classifier).to_json(),
     **codec_quality(task, codec, memory, before),
   }
+  if opened.state is None and opened.choice:
+    record["choice"] = opened.choice
   accuracy = accuracy_on_held_out(method, network, memory, task)
   if accuracy["all"] is not None:
     record["accuracy"] = accuracy

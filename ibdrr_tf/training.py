@@ -13,6 +13,7 @@ import tensorflow as tf
 import tqdm
 from tensorflow.python.framework import ops
 
+from ibdrr_tf.curves import Curves
 from ibdrr_tf.data.stream import Share
 from ibdrr_tf.distribution import Team
 from ibdrr_tf.errors import UserError
@@ -31,8 +32,10 @@ class Fit:
       must be a pure function of the epoch, or a resumed run would differ.
     checkpoints: folder for the state after each epoch; holds one. The chief of
       a team writes it, all read it.
-    tensorboard: folder for losses, metrics and the learning rate.
+    tensorboard: folder for losses, metrics and the learning rate; that of
+      other steps' trainings of the same kind as well.
     title: what the progress bar says.
+    step: number of the step that trains.
   """
 
   epochs: int
@@ -41,6 +44,7 @@ class Fit:
   checkpoints: pathlib.Path
   tensorboard: pathlib.Path
   title: str
+  step: int = 0
 
 
 def fit(
@@ -105,11 +109,9 @@ def _forgetting_gradients() -> Iterator[None]:
 
 
 def _traces(job: Fit, start: int) -> list[tf.keras.callbacks.Callback]:
-  """What lets one watch."""
+  """TensorBoard and progress-bar callbacks."""
   return [
-    tf.keras.callbacks.TensorBoard(
-      str(job.tensorboard), write_graph=False, profile_batch=0
-    ),
+    Curves(job.tensorboard, job.step),
     _ProgressBar(job.title, start, job.epochs, job.steps_per_epoch),
   ]
 
@@ -288,10 +290,10 @@ class _ProgressBar(tf.keras.callbacks.Callback):
     # disable=None: no bar where standard error is no terminal.
     self._bar = tqdm.tqdm(
       desc=self._title,
-      unit="step",
       leave=False,
       disable=None,
       dynamic_ncols=True,
+      bar_format="{desc} {percentage:3.0f}%|{bar}| {remaining} left{postfix}",
       **self._bar_options,
     )
 
@@ -299,8 +301,14 @@ class _ProgressBar(tf.keras.callbacks.Callback):
     self._bar.update()
 
   def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-    values = {name: f"{value:.3g}" for name, value in (logs or {}).items()}
-    self._bar.set_postfix(epoch=f"{epoch + 1}/{self._epochs}", **values)
+    logs = logs or {}
+    # There is room for two; TensorBoard shows them all.
+    first = [name for name in ("loss", "accuracy") if name in logs]
+    values = [f"{name} {logs[name]:.3g}" for name in (first or [*logs])[:2]]
+    # tqdm puts a comma before it.
+    self._bar.set_postfix_str(
+      ", ".join([f"epoch {epoch + 1}/{self._epochs}", *values])
+    )
 
   def on_train_end(self, logs: dict | None = None) -> None:
     self._bar.close()

@@ -224,7 +224,9 @@ def test_depth_is_added_to_a_trained_codec(trained, tmp_path, capsys):
   model = codec_training.load_vqvae(deeper)
   _, bottom = model.encode(np.zeros((1, 33, 47, 3), np.uint8))
   assert bottom.shape == (1, 10, 12, 2)
-  assert "dB PSNR" in capsys.readouterr().out
+  output = capsys.readouterr().out
+  assert output.count("PSNR") == 1
+  assert "dB PSNR with the stored weights, the mean over" in output
 
 
 def test_a_codec_is_trained_on_images_without_labels(tmp_path, capsys):
@@ -284,11 +286,14 @@ def test_bench_of_the_lossless_stage(trained, tmp_path, capsys):
   assert rows["plain packing"]["bits_per_code"] == 4.0
   # Order 0 cannot beat the entropy of 16 codes; both forms have headers.
   assert 0 < rows["order 0"]["bits_per_code"] < 5
-  gap = (
-    rows["Bit-Swap"]["bits_per_code"]
-    - rows["Bit-Swap's own ELBO"]["bits_per_code"]
-  )
-  assert -1 < gap < 2
+  # Without headers and the bytes that it began with, Bit-Swap's strings are as
+  # long as its bound says; the ends of streams add some bytes to so few images.
+  row = rows["Bit-Swap"]
+  size = 1e6 * row["megabytes"]
+  codes = 8 * size / row["bits_per_code"]
+  net = 8 * (size - row["header_bytes"] - row["seed_bytes"]) / codes
+  bound = rows["Bit-Swap's own ELBO"]["bits_per_code"]
+  assert 0.98 < net / bound < 1.05
   coder = measured["coder"]
   assert coder["ours_bytes"] == pytest.approx(
     coder["constriction_bytes"], rel=1e-3

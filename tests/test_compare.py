@@ -5,6 +5,7 @@ import signal
 import sys
 
 import pytest
+from pages import Page
 
 from ibdrr_tf import command_line, compare
 from ibdrr_tf.evaluation.paired import mcnemar
@@ -118,6 +119,9 @@ def test_finished_runs_are_kept_and_others_added(monkeypatch, capsys, tmp_path):
   assert 100 * kept[0].mean() == pytest.approx(rows[0]["last_accuracy"])
   text = (workdir / "comparison.md").read_text()
   assert text.strip() in output.out
+  page = Page((workdir / "report.html").read_text())
+  boxes = [box["value"] for box in page.find("input", type="checkbox")]
+  assert sorted(boxes) == ["finetune", "lwf"]
   for name in ("phase_accuracy", "accuracy_against_bytes"):
     data = (workdir / f"{name}.png").read_bytes()
     assert data.startswith(b"\x89PNG")

@@ -11,7 +11,7 @@ PACKAGE = pathlib.Path(ibdrr_tf.__file__).parent
 ORDER = (
   ("errors",),
   ("keras_version", "choices", "files", "keras_file", "lock", "random_seed"),
-  ("config", "data", "classifiers", "evaluation"),
+  ("config", "memory_choice", "data", "classifiers", "evaluation"),
   ("codec",),
   ("distribution", "state"),
   ("replay", "state_config", "training", "workdir"),

@@ -36,7 +36,7 @@ def test_slurm_s_variables_become_a_cluster(tmp_path):
     '#!/bin/sh\n[ "$3" = "node[1-2]" ] && printf "node1\\nnode2\\n"\n',
   )
   result = subprocess.run(
-    ["bash", LAUNCH / "slurm.sbatch", "--phases=5", "--workdir=a b"],
+    ["bash", LAUNCH / "slurm.sbatch", "--phases=5", "--workdir=a  b*"],
     env=os.environ
     | {
       "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
@@ -54,10 +54,11 @@ def test_slurm_s_variables_become_a_cluster(tmp_path):
     config, end = json.JSONDecoder().raw_decode(line)
     assert config["cluster"] == {"worker": ["node1:777", "node2:777"]}
     assert config["task"] == {"type": "worker", "index": index}
-    assert line[end:].split() == [
-      *("-m", "ibdrr_tf.main", "--distribute=multi_worker", "--resume"),
-      *("--phases=5", "--workdir=a", "b"),
-    ]
+    # Two spaces: an argument without quotes would come in two words.
+    assert line[end:] == (
+      " -m ibdrr_tf.main --distribute=multi_worker --resume --phases=5 "
+      "--workdir=a  b*"
+    )
 
 
 def run_slurm(tmp_path, srun):
@@ -111,7 +112,12 @@ if [ "$1" = -c ]; then
   exec {real} -c "$(echo "$2" | sed "s/sys.version_info.1./{minor}/")"
 fi
 echo "python3.{minor} $@" >>{log}
-if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi
+if [ "$2" = venv ]; then
+  mkdir -p "$3/bin"
+  cp "$0" "$3/bin/python"
+  echo "#!/bin/sh" >"$3/bin/ruff"
+  chmod +x "$3/bin/ruff"
+fi
 """
 UV = """#!/bin/sh
 [ "$1" = --version ] && exit
@@ -139,12 +145,17 @@ def launch(tmp_path):
     "cp",
     "dirname",
     "mkdir",
+    "mktemp",
+    "rm",
     "sed",
+    "sleep",
   ):
     (tmp_path / "bin").mkdir(exist_ok=True)
     (tmp_path / "bin" / name).symlink_to(shutil.which(name))
 
-  def run(pythons=(), uv="", stack=""):
+  def run(
+    pythons=(), uv="", stack="", name="run.sh", arguments=("--phases=5",)
+  ):
     for minor in pythons:
       text = PYTHON.format(real=sys.executable, minor=minor, log=log)
       script(tmp_path / f"bin/python3.{minor}", text)
@@ -156,7 +167,7 @@ def launch(tmp_path):
       "IBDRR_STACK": stack,
     }
     done = subprocess.run(
-      ["bash", clone / "launch/run.sh", "--phases=5"],
+      ["bash", clone / "launch" / name, *arguments],
       env=environment,
       capture_output=True,
       text=True,
@@ -189,6 +200,25 @@ def test_a_python_that_suits_the_stack_is_taken(
   assert log[-1] == f"python3.{chosen} -m ibdrr_tf.main --phases=5"
   _, again = launch(pythons, stack=stack)
   assert again[len(log) :] == log[-1:]  # Nothing is installed twice.
+
+
+@pytest.mark.parametrize(
+  ("name", "before", "command"),
+  [
+    ("run.sh", [], "ibdrr_tf.main"),
+    ("test.sh", [], "pytest --numprocesses=auto --dist=loadfile"),
+    (
+      "multi_worker.sh",
+      ["1"],
+      "ibdrr_tf.main --distribute=multi_worker",
+    ),
+  ],
+)
+def test_arguments_arrive_as_they_were_typed(launch, name, before, command):
+  typed = ["--workdir=a  b", "*", "it's", ""]
+  done, log = launch((11,), name=name, arguments=[*before, *typed])
+  assert done.returncode == 0, done.stderr
+  assert log[-1] == f"python3.11 -m {command} --workdir=a  b * it's "
 
 
 @pytest.mark.parametrize(

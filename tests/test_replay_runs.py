@@ -40,6 +40,7 @@ def test_a_run_leaves_everything_it_promises(uninterrupted):
     "phase_accuracy.png",
     "predictions.npz",
     "reconstructions.png",
+    "report.html",
     "report.md",
     "results.json",
     "state.json",

@@ -109,7 +109,8 @@ def test_two_workers_run_all_stages_and_survive_a_kill(tmp_path):
   assert {path.name for path in workdir.iterdir()} == {
     *(".lock", "classifier", "codec", "config.json", "memory"),
     *("phase_accuracy.png", "predictions.npz", "reconstructions.png"),
-    *("report.md", "results.json", "state.json", "tensorboard"),
+    *("report.html", "report.md", "results.json", "state.json"),
+    "tensorboard",
   }
   results = json.loads((workdir / "results.json").read_text())
   assert [phase["classes_seen"] for phase in results["phases"]] == [2, 4]

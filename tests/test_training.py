@@ -1,12 +1,15 @@
 """`fit` that resumes, on a model small enough to follow."""
 
+import dataclasses
 import gc
+import io
 import os
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tqdm
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from ibdrr_tf import training
@@ -78,15 +81,87 @@ def test_a_finished_fit_is_only_restored(tmp_path):
   np.testing.assert_array_equal(model.get_weights()[0], again.get_weights()[0])
 
 
-def test_one_checkpoint_is_kept_and_the_rate_is_logged(tmp_path):
+def curves(folder):
+  """What TensorBoard shows: values by tag and x."""
+  found = {}
+  for file in sorted(folder.iterdir()):
+    for event in tf.compat.v1.train.summary_iterator(str(file)):
+      for value in event.summary.value:
+        points = found.setdefault(value.tag, {})
+        points[event.step] = float(tf.make_ndarray(value.tensor))
+  return found
+
+
+def test_one_checkpoint_is_kept(tmp_path):
   training.fit(make_model(), make_job(tmp_path, 3))
   kept = sorted(p.name for p in (tmp_path / "checkpoints").glob("*.index"))
   assert kept == ["ckpt-3.index"]
-  tags = set()
-  for file in (tmp_path / "tensorboard" / "train").iterdir():
-    for event in tf.compat.v1.train.summary_iterator(str(file)):
-      tags |= {value.tag for value in event.summary.value}
-  assert "epoch_loss" in tags
+
+
+def test_losses_and_the_rate_are_logged(tmp_path):
+  losses = []
+
+  class Watch(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+      losses.append(logs["loss"])
+
+  # Three updates an epoch, of falling rate; the last one's is shown.
+  falling = tf.keras.optimizers.schedules.PolynomialDecay(0.1, 9, 0.01)
+  for number, rate in enumerate((falling, 0.05)):
+    job = make_job(tmp_path / str(number), 3)
+    losses.clear()
+    training.fit(make_model(rate), job, [Watch()])
+    shown = curves(job.tensorboard)
+    assert list(shown["epoch_loss"]) == [0, 1, 2]
+    np.testing.assert_allclose(
+      list(shown["epoch_loss"].values()), losses, rtol=1e-6
+    )
+    want = [0.08, 0.05, 0.02] if rate is falling else [0.05] * 3
+    np.testing.assert_allclose(
+      list(shown["epoch_learning_rate"].values()), want, rtol=1e-5
+    )
+
+
+def test_curves_of_later_steps_follow_those_of_earlier_ones(tmp_path):
+  def job(step, epochs):
+    made = make_job(tmp_path, epochs)
+    checkpoints = tmp_path / f"checkpoints-{step}"
+    return dataclasses.replace(made, step=step, checkpoints=checkpoints)
+
+  training.fit(make_model(), job(0, 3))
+  # Step 1 is interrupted and goes on.
+  with pytest.raises(KeyboardInterrupt):
+    training.fit(make_model(), job(1, 2), [Kill(1)])
+  training.fit(make_model(), job(1, 2))
+  training.fit(make_model(), job(10, 1))
+  (tmp_path / "tensorboard/events.out.tfevents.step-009").write_bytes(b"half")
+  training.fit(make_model(), job(11, 1))
+  assert list(curves_of_whole_files(tmp_path / "tensorboard")) == list(range(7))
+
+
+def curves_of_whole_files(folder):
+  (folder / "events.out.tfevents.step-009").unlink()
+  return dict(sorted(curves(folder)["epoch_loss"].items()))
+
+
+def test_the_progress_bar_fits_a_narrow_terminal(monkeypatch, tmp_path):
+  class Terminal(io.StringIO):
+    def isatty(self):
+      return True
+
+  terminal = Terminal()
+  monkeypatch.setattr("sys.stderr", terminal)
+  monkeypatch.setenv("COLUMNS", "80")
+  monkeypatch.setenv("LINES", "24")
+  monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)
+  job = make_job(tmp_path, 4)
+  training.fit(
+    make_model(), dataclasses.replace(job, title="step 10, 100 classes")
+  )
+  lines = [line for line in terminal.getvalue().split("\r") if line.strip()]
+  assert max(map(len, lines)) <= 80
+  assert any("epoch 4/4, loss " in line for line in lines)
+  assert all(line.startswith("step 10, 100 classes ") for line in lines)
 
 
 def test_a_lost_loss_ends_the_run_and_is_not_kept(tmp_path):
@@ -141,6 +216,24 @@ def test_damaged_checkpoints_get_a_sentence(tmp_path, suffix):
   # A process that was killed while it saved has left this.
   (job.checkpoints / "ckpt-2_temp").mkdir()
   training.fit(make_model(), job)
+
+
+@pytest.mark.parametrize("exponent", [33, 62])
+def test_an_index_may_not_take_all_memory(tmp_path, exponent):
+  """Its last 48 bytes, without a checksum, say how long its blocks are.
+
+  TensorFlow believes them; where nobody has so much, it runs out of memory.
+  """
+  job = make_job(tmp_path, 2)
+  training.fit(make_model(), make_job(tmp_path, 1))
+  path = job.checkpoints / "ckpt-1.index"
+  data, shift = path.read_bytes(), exponent % 7
+  size = b"\x80" * (exponent // 7) + bytes([1 << shift])  # As a varint.
+  path.write_bytes(
+    data[:-48] + (2 * (b"\0" + size)).ljust(40, b"\0") + data[-8:]
+  )
+  with pytest.raises(UserError, match=r"checkpoint in .* cannot be read"):
+    training.fit(make_model(), job)
 
 
 def live_graphs():

@@ -107,8 +107,9 @@ class BitSwapTrainer:
           recipe.batch_size, chosen, seed, share
         ),
         checkpoints=self._folder / "checkpoints" / traces,
-        tensorboard=self._folder / "tensorboard" / traces,
+        tensorboard=self._folder / "tensorboard" / "bitswap",
         title=f"Bit-Swap, phase {phase}",
+        step=phase,
       ),
       [_StopWhenFlat(model, planes[held_out], recipe.patience)],
     )

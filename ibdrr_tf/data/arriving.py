@@ -45,6 +45,16 @@ class Arrived:
   examples: Examples
   validation: Examples | None = None
 
+  def __post_init__(self):
+    for name in self.names:
+      try:
+        name.encode()
+      except UnicodeEncodeError as error:
+        # Of a folder that was made elsewhere; a state could not be told.
+        raise UserError(
+          f"the class name {name!r} is not UTF-8: rename the class."
+        ) from error
+
 
 def read_arrived(
   data: Any,

@@ -49,9 +49,9 @@ def open_images(
       name; or "-" for standard input, an array or one image file.
     stream: what "-" is.
     skip_broken: whether to leave out files of a folder that cannot be decoded,
-      or to name all of them at once. Either lists what is left out on standard
-      error, and decodes everything once. None does neither: a broken file is
-      named when it is read.
+      or to name all of them at once. Both decode everything once. None does
+      neither: a broken file is named when it is read. Files of a folder that
+      are left out are listed on standard error.
 
   Raises:
     UserError: if there is nothing to read, or something that is no image.
@@ -78,9 +78,11 @@ def open_images(
 
 def _find(root: pathlib.Path, skip_broken: bool | None) -> list[pathlib.Path]:
   """The images of a folder; see `open_images`."""
-  if skip_broken is None:
-    return image_files.find_images(root)
   found, others = image_files.sort_files(root)
+  if skip_broken is None:
+    found = image_files.find_images(root)
+    image_files.say_skipped(others, "not JPEG, PNG or WebP")
+    return found
   if not skip_broken:
     image_files.find_images(root)  # Says what is wrong with links and pipes.
   broken = image_files.find_broken(found)

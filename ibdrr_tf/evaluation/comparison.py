@@ -19,6 +19,7 @@ __all__ = [
   "REFERENCE",
   "check_alike",
   "check_orders",
+  "kept_bytes",
   "markdown",
   "over_seeds",
   "rows",
@@ -219,6 +220,23 @@ def rows(
     row["intransigence"] = statistics.fmean(later) if later else None
     result.append(row)
   return result
+
+
+def kept_bytes(rows: list[dict[str, Any]]) -> tuple[list[float], str]:
+  """What the bytes axis of a chart shows, and how it is called.
+
+  Args:
+    rows: of `rows`.
+
+  Returns:
+    Bytes of each row: those that the next phase needs or, if the record of an
+    older version does not know them, of all rows those on the disk.
+  """
+  needed = [row.get("next_phase_bytes") for row in rows]
+  if None in needed:
+    on_disk = [row["total_bytes"] for row in rows]
+    return on_disk, "kept on the disk, models included"
+  return needed, "that the next phase needs, models included"
 
 
 def _difference(paired: dict[str, Any] | None) -> str | None:

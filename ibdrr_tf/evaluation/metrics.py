@@ -18,6 +18,8 @@ __all__ = [
   "base_drop",
   "confusion_matrix",
   "forgetting",
+  "group_confusion",
+  "old_and_new",
 ]
 
 
@@ -51,6 +53,48 @@ def accuracy_by_group(
     100.0 * float(correct[a:b].sum()) / float(count[a:b].sum())
     for a, b in zip(starts, boundaries, strict=True)
   ]
+
+
+def group_confusion(
+  confusion: np.ndarray, boundaries: Sequence[int]
+) -> np.ndarray:
+  """Confusion between the classes of the phases, in percent of a row.
+
+  Args:
+    confusion: int [classes, classes], true class by row.
+    boundaries: classes seen after each phase; the last is all of them.
+
+  Returns:
+    float64 [phases, phases]; a row is 0 where there are no images.
+  """
+  starts = [0, *boundaries[:-1]]
+  sums = np.add.reduceat(np.add.reduceat(confusion, starts, 0), starts, 1)
+  return 100.0 * sums / np.maximum(sums.sum(axis=1, keepdims=True), 1)
+
+
+def old_and_new(
+  labels: np.ndarray, predicted: np.ndarray, old: int
+) -> dict[str, list[float]]:
+  """How images of old and of new classes are named, in percent.
+
+  Args:
+    labels: int [n].
+    predicted: int [n].
+    old: number of old classes, whose labels come first.
+
+  Returns:
+    For `old` and `new`: the share that is right, that is wrong and called an
+    old class, and that is wrong and called a new one.
+  """
+  right, is_old = labels == predicted, predicted < old
+  result = {}
+  for kind, chosen in (("old", labels < old), ("new", labels >= old)):
+    count = max(int(chosen.sum()), 1)
+    result[kind] = [
+      100.0 * float(np.sum(part & chosen)) / count
+      for part in (right, ~right & is_old, ~right & ~is_old)
+    ]
+  return result
 
 
 def average_accuracy(

@@ -9,20 +9,40 @@ __all__ = [
   "megabytes",
   "phase_header",
   "phase_row",
+  "phase_table",
   "summary",
   "table",
 ]
 
 _COLUMNS = (
-  ("phase", 5),
-  ("classes", 7),
-  ("accuracy %", 10),
-  ("base %", 7),
-  ("new %", 7),
-  ("seconds", 8),
-  ("images kept", 11),
-  ("images MB", 9),
-  ("next MB", 9),
+  "phase",
+  "classes",
+  "accuracy %",
+  "base %",
+  "new %",
+  "seconds",
+  "images kept",
+  "images MB",
+  "next MB",
+)
+# On a terminal of 80 columns: which of them, their headings and widths, and
+# what stands above them.
+_NARROW = (
+  ("", (("phase", "phase", 5), ("classes", "classes", 7))),
+  (
+    "% right of classes:",
+    (("accuracy %", "all", 7), ("base %", "base", 7), ("new %", "new", 7)),
+  ),
+  ("kept in memory:", (("images kept", "images", 9), ("next MB", "MB", 9))),
+  ("training:", (("seconds", "seconds", 9),)),
+)
+# Parts of the summary that a terminal shows; report.md has them all.
+_SHOWN = (
+  "average accuracy",
+  "accuracy after the last phase",
+  "forgetting",
+  "everything that the next phase needs",
+  "bytes an image",
 )
 
 
@@ -32,27 +52,44 @@ def megabytes(count: int) -> str:
 
 
 def phase_header() -> str:
-  """The heading of the phase table on a terminal."""
-  return "  ".join(name.rjust(width) for name, width in _COLUMNS)
+  """The heading of the phase table on a terminal: two lines."""
+  above, below = [], []
+  for title, columns in _NARROW:
+    names = "  ".join(name.rjust(width) for _, name, width in columns)
+    above.append(title.rjust(len(names)))
+    below.append(names)
+  return "  ".join(above) + "\n" + "  ".join(below)
 
 
 def phase_row(phase: dict[str, Any]) -> str:
   """A finished phase as a row of that table."""
-  cells = zip(_cells(phase), _COLUMNS, strict=True)
-  return "  ".join(cell.rjust(width) for cell, (_, width) in cells)
+  cells = dict(zip(_COLUMNS, _cells(phase), strict=True))
+  return "  ".join(
+    cells[key].rjust(width)
+    for _, columns in _NARROW
+    for key, _, width in columns
+  )
+
+
+def phase_table(
+  phases: list[dict[str, Any]],
+) -> tuple[list[str], list[list[str]]]:
+  """Headings and cells of all finished phases."""
+  return list(_COLUMNS), [_cells(phase) for phase in phases]
 
 
 def summary(results: dict[str, Any]) -> str:
   """What the run reached, each metric with the name that says which it is."""
-  return "\n".join(
-    f"{name}: {value}" for name, value in _summary_items(results)
-  )
+  items = [
+    item for item in _summary_items(results) if item[0].startswith(_SHOWN)
+  ]
+  width = max(len(name) for name, _ in items)
+  return "\n".join(f"{name.ljust(width)}  {value}" for name, value in items)
 
 
 def markdown(results: dict[str, Any]) -> str:
   """The whole report of a run, as Markdown."""
-  head = [name for name, _ in _COLUMNS]
-  phases = [_cells(phase) for phase in results["phases"]]
+  head, phases = phase_table(results["phases"])
   groups = [
     [str(phase["phase"])]
     + [f"{value:.2f}" for value in phase["accuracy_by_phase_group"]]

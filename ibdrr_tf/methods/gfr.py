@@ -154,8 +154,9 @@ class FeatureMemory(Memory):
           share,
         ),
         checkpoints=state / "checkpoints" / name / "generator",
-        tensorboard=state / "tensorboard" / name / "generator",
+        tensorboard=state / "tensorboard" / "generator",
         title=f"generator, step {task.step}",
+        step=task.step,
       ),
     )
     return gan

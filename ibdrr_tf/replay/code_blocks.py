@@ -50,7 +50,6 @@ class CodeBlocks:
     labels: int32 [n], of all images on the disk, in order.
     held_out: bool [n], whether an image only tests.
     counts: int64 [blocks], images in each block.
-    payload: bytes of all chains.
     failure: the error of a block that could not be read in a graph, whose own
       errors lose their type.
 
@@ -62,7 +61,7 @@ class CodeBlocks:
     self._codec = codec
     self._places: list[_Place] = []
     self.failure: UserError | None = None
-    self.payload = 0
+    self._sizes: list[int] = []
     counts = []
     columns = [[np.zeros(0, np.int32)], [np.zeros(0, bool)]]
     for path in paths:
@@ -71,7 +70,7 @@ class CodeBlocks:
         if images != [len(labels) for labels, _ in marks]:
           raise _damaged(path)
         self._places += places
-        self.payload += sum(map(len, chains))
+        self._sizes += map(len, chains)
         counts += images
         for column, values in zip(
           columns, zip(*marks, strict=True), strict=True
@@ -83,6 +82,11 @@ class CodeBlocks:
 
   def __len__(self) -> int:
     return len(self._places)
+
+  @property
+  def payload(self) -> int:
+    """Bytes of all chains."""
+    return sum(self._sizes)
 
   @property
   def chain_images(self) -> int:
@@ -134,6 +138,30 @@ class CodeBlocks:
     levels = self._codec.decompress([self.read(number)])
     top, bottom = (level.astype(np.int16) for level in levels)
     return Codes(top, bottom, self.labels[rows], self.held_out[rows])
+
+  def take(self, chosen: np.ndarray) -> Codes:
+    """Codes of some images; decodes only the chains that hold them.
+
+    Args:
+      chosen: int64 [m] indices of images, sorted, at least one.
+    """
+    parts = []
+    for number in range(len(self)):
+      rows = self.rows(number)
+      mine = chosen[(chosen >= rows.start) & (chosen < rows.stop)]
+      if len(mine):
+        parts.append(self.codes(number).take(mine - rows.start))
+    return Codes.join(parts)
+
+  def bytes_by_label(self) -> dict[int, float]:
+    """Mean bytes of an image of each class: its share of the chain it is in."""
+    each = np.repeat(np.array(self._sizes) / self.counts, self.counts)
+    totals = np.bincount(self.labels, weights=each)
+    numbers = np.bincount(self.labels)
+    return {
+      int(label): float(totals[label] / numbers[label])
+      for label in np.flatnonzero(numbers)
+    }
 
   def held_out_codes(self) -> Codes | None:
     """Codes of images that only test; decodes only chains that have some."""

@@ -6,7 +6,7 @@ with the model that is there (`bitswap.refit`).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ibdrr_tf.codec.lossless.bit_swap_model import BitSwapModel
 from ibdrr_tf.data.examples import Examples, in_memory
 from ibdrr_tf.data.task import Task
+from ibdrr_tf.evaluation.recalled import Recalled
 from ibdrr_tf.replay.code_blocks import CodeBlocks
 from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codec import coarsen_codes, decode_images
@@ -22,7 +23,7 @@ from ibdrr_tf.replay.detail import FINEST, estimated_bytes, finest_detail
 from ibdrr_tf.replay.exemplar_memory import without
 from ibdrr_tf.replay.feeds import CodeFeed, Feed
 from ibdrr_tf.replay.image_store import EncodedImages
-from ibdrr_tf.replay.memory import Embeds, Setting
+from ibdrr_tf.replay.memory import Embeds, Setting, first_of
 from ibdrr_tf.replay.replayed_memory import ReplayedMemory, order_of
 from ibdrr_tf.replay.stream_feed import StreamFeed
 
@@ -152,6 +153,19 @@ class CodeMemory(ReplayedMemory):
     return in_memory(
       decode_images(self._codec.vqvae, codes, size), codes.labels
     )
+
+  def sample(self, labels: Sequence[int], each: int) -> Recalled | None:
+    """Decodes the chains that hold the first images of each class."""
+    if not self._store.contents["images"]:
+      return None
+    blocks = self._index()
+    chosen = first_of(blocks.labels, labels, each)
+    # What a step has just written is still in RAM.
+    codes = self._old.take(chosen) if self._old else blocks.take(chosen)
+    images = decode_images(
+      self._codec.vqvae, codes, self.setting.image_shape[:2]
+    )
+    return Recalled(codes.labels, images, None, blocks.bytes_by_label())
 
   def stored_bytes(self) -> dict[str, int]:
     """Bit-strings, both stages of the codec, and exemplars."""

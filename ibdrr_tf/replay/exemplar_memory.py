@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from ibdrr_tf.data.examples import Examples, concatenate, in_memory, take
 from ibdrr_tf.data.task import Task
+from ibdrr_tf.evaluation.recalled import Recalled
 from ibdrr_tf.replay import image_formats, selection
 from ibdrr_tf.replay.image_store import EncodedImages, ImageStore, file_bytes
-from ibdrr_tf.replay.memory import Embeds, Memory, Setting
+from ibdrr_tf.replay.memory import Embeds, Memory, Setting, first_of
 
 __all__ = ["ExemplarMemory", "Exemplars", "Plan"]
 
@@ -296,6 +297,15 @@ class ExemplarMemory(Memory):
     if self._learned == "new" and len(task.new):
       return task.new
     return concatenate([in_memory(*self.exemplars.read()), task.new])
+
+  def sample(self, labels: Sequence[int], each: int) -> Recalled | None:
+    """Decodes the first exemplars of each class."""
+    kept = self.exemplars.store.read()
+    some = kept.take(first_of(kept.labels, labels, each))
+    if not len(some):
+      return None
+    images, of_images = self.exemplars.decode(some)
+    return Recalled(of_images, images, None, kept.bytes_by_label())
 
   def logits(self, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Kept logits of the images that `exemplars.read` gives, in its order.

@@ -1,14 +1,17 @@
 """What memories of lossy files share: images one by one, or on sheets."""
 
+import abc
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ibdrr_tf.data.task import Task
+from ibdrr_tf.evaluation.recalled import Recalled
 from ibdrr_tf.replay import image_formats
 from ibdrr_tf.replay.exemplar_memory import without
-from ibdrr_tf.replay.image_store import ImageStore
-from ibdrr_tf.replay.memory import Setting
+from ibdrr_tf.replay.image_store import EncodedImages, ImageStore
+from ibdrr_tf.replay.memory import Setting, first_of
 from ibdrr_tf.replay.replayed_memory import ReplayedMemory
 
 __all__ = ["FileMemory"]
@@ -61,6 +64,22 @@ class FileMemory(ReplayedMemory):
       raw = without(self._exemplars.store.read(), label)
       parts["exemplars"] = self._exemplars.store.replace(step, raw)
     self.folder.write(step, parts)
+
+  def sample(self, labels: Sequence[int], each: int) -> Recalled | None:
+    """Decodes the first files of each class."""
+    kept = self._store.read()
+    some = kept.take(first_of(kept.labels, labels, each))
+    if not len(some):
+      return None
+    images, of_images = self._open(some)
+    places = first_of(of_images, labels, each)
+    return Recalled(
+      of_images[places], images[places], None, kept.bytes_by_label()
+    )
+
+  @abc.abstractmethod
+  def _open(self, encoded: EncodedImages) -> tuple[np.ndarray, np.ndarray]:
+    """Images of files, uint8 [n, h, w, 3], and their labels, int32 [n]."""
 
   def stored_bytes(self) -> dict[str, int]:
     """The images' own bytes, and those of the files that hold them."""

@@ -190,6 +190,10 @@ class ImageMemory(FileMemory):
       images.images, self._kind, self.setting.image_shape
     )
 
+  def _open(self, encoded: EncodedImages) -> tuple[np.ndarray, np.ndarray]:
+    """Images of files, uint8 [n, h, w, 3], and their labels, int32 [n]."""
+    return self._decode(encoded), encoded.labels
+
   def _read(self, examples: Examples | None) -> np.ndarray:
     """All images of some examples: uint8 [n, h, w, 3]."""
     if examples is None:

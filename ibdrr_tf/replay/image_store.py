@@ -63,6 +63,15 @@ class EncodedImages:
       [self.side[i] for i in numbers],
     )
 
+  def bytes_by_label(self) -> dict[int, float]:
+    """Mean bytes of an image of each class."""
+    sizes = np.array(list(map(len, self.images)), np.float64)
+    found = {}
+    for label in np.unique(self.labels):
+      mine = self.labels == label
+      found[int(label)] = float(sizes[mine].sum() / self.counts[mine].sum())
+    return found
+
   @staticmethod
   def join(parts: Sequence["EncodedImages"]) -> "EncodedImages":
     """Several sets, one after the other."""

@@ -12,6 +12,7 @@ import abc
 import dataclasses
 import math
 import pathlib
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import ml_collections
@@ -21,10 +22,19 @@ from ibdrr_tf.data.examples import Examples
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.distribution import ALONE, Team
 from ibdrr_tf.errors import UserError
+from ibdrr_tf.evaluation.recalled import Recalled
 from ibdrr_tf.replay.codec import ReplayCodec
 from ibdrr_tf.replay.manifest import MemoryFolder
 
-__all__ = ["Embeds", "Memory", "NoMemory", "Setting", "alike", "keep_alike"]
+__all__ = [
+  "Embeds",
+  "Memory",
+  "NoMemory",
+  "Setting",
+  "alike",
+  "first_of",
+  "keep_alike",
+]
 
 # A manifest names files and sums. With a byte budget it has room for so many
 # bytes, and a part for so many files.
@@ -113,6 +123,20 @@ class Memory(abc.ABC):
     """Remembered images that only test, as memory gives them back."""
     return None
 
+  def sample(self, labels: Sequence[int], each: int) -> Recalled | None:
+    """Some images of some classes, decoded from the files, to be looked at.
+
+    It shares no work: one worker may call it alone.
+
+    Args:
+      labels: of the classes.
+      each: at most so many images of each class.
+
+    Returns:
+      None if memory keeps no images.
+    """
+    return None
+
   def stored_bytes(self) -> dict[str, int]:
     """Bytes kept, by the ledger's names, and `images`."""
     return {"index": self.folder.manifest_bytes, "images": 0}
@@ -168,6 +192,20 @@ class NoMemory(Memory):
   def add(self, task: Task, network: Embeds) -> None:
     """Writes down that nothing is kept."""
     self.folder.write(task.step, {})
+
+
+def first_of(
+  labels: np.ndarray, wanted: Sequence[int], each: int
+) -> np.ndarray:
+  """Indices of the first images of some classes: int64 [m], sorted.
+
+  Args:
+    labels: int [n].
+    wanted: labels of the classes.
+    each: at most so many of each class.
+  """
+  found = [np.flatnonzero(labels == label)[:each] for label in wanted]
+  return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
 
 
 def keep_alike(

@@ -240,6 +240,11 @@ class SheetMemory(FileMemory):
       np.array(counts, np.int32),
     )
 
+  def _open(self, encoded: EncodedImages) -> tuple[np.ndarray, np.ndarray]:
+    """Images of sheets, uint8 [n, h, w, 3], and their labels, int32 [n]."""
+    decoded = self._decode(encoded)
+    return decoded.images, decoded.labels
+
   def _decode(self, encoded: EncodedImages) -> _Images:
     pairs = zip(encoded.images, encoded.counts.tolist(), strict=True)
     return _Images(

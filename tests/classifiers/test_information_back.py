@@ -151,5 +151,16 @@ def test_without_any_twin_the_term_is_nothing(batch):
 
 
 def test_an_earlier_feature_can_be_compared(batch):
-  classifier = make(batch, weight=1.0, feature="stage_1")
-  assert np.isfinite(step(classifier)["ib_loss"])
+  """L_sim is that of the named layer's outputs, worked out here."""
+  found = {}
+  for feature in ("stage_1", "features"):
+    view = make(batch).up_to(feature)
+    r1 = view(batch.raw[[0, 2]], training=False)
+    r2 = tf.gather(view(batch.images, training=True), [0, 2])
+    a, b = (tf.reshape(r, [2, -1]).numpy() for r in (r1, r2))
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    want = -np.mean((a * b).sum(axis=1) / norms)
+    classifier = make(batch, weight=1.0, feature=feature)
+    found[feature] = step(classifier)["ib_loss"][0]
+    np.testing.assert_allclose(found[feature], want, rtol=1e-5)
+  assert abs(found["stage_1"] - found["features"]) > 1e-3

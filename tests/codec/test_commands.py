@@ -279,6 +279,20 @@ def test_compress_ends_with_a_summary(run, array, tmp_path, capsys):
   assert out.read_bytes() == (array / "out.ibdrr").read_bytes()
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_shown_at_a_terminal(
+  run, array, tmp_path, monkeypatch, is_terminal
+):
+  shown = io.StringIO()
+  shown.isatty = lambda: is_terminal
+  monkeypatch.setattr(sys, "stderr", shown)
+  run("compress", array / "in.npy", "-o", tmp_path / "o.ibdrr")
+  run("decompress", tmp_path / "o.ibdrr", "-o", tmp_path / "o.npy")
+  for title in ("compress", "decompress"):
+    assert (f"\r{title}: 100%" in shown.getvalue()) == is_terminal
+  assert ("25/25" in shown.getvalue()) == is_terminal
+
+
 def test_one_image_becomes_one_file(run, array, folder, tmp_path):
   run("compress", folder / "a.png", "-o", tmp_path / "a.ibdrr")
   run("decompress", tmp_path / "a.ibdrr", "-o", tmp_path / "y.png")

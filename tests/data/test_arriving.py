@@ -19,3 +19,9 @@ def test_broken_files_are_named_or_left_out(tmp_path, capsys):
   assert arrived.examples.labels.tolist() == [0, 0, 1, 1]
   assert arrived.examples.image_shape == (8, 8, 3)
   assert capsys.readouterr().err.count("x.png") == 2
+
+
+def test_names_that_nobody_could_print_are_refused():
+  images = np.zeros((2, 8, 8, 3), np.uint8)
+  with pytest.raises(UserError, match=r"'caf\\udce9' is not UTF-8: rename"):
+    read_arrived((images, ["ant", "caf\udce9"]), None)

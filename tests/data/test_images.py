@@ -149,6 +149,9 @@ def test_broken_files_are_skipped_and_listed(mixed, capsys):
 
 
 def test_files_of_other_kinds_are_listed(mixed, capsys):
+  open_images(str(mixed))
+  (line,) = capsys.readouterr().err.splitlines()
+  assert "skipped 3 files" in line and "x.bmp" in line
   for name in ("b.jpg", "d.png"):
     (mixed / name).unlink()
   assert len(open_images(str(mixed), skip_broken=False).sizes) == 2

@@ -74,3 +74,16 @@ def test_confusion_counts_true_by_row():
     np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0]), 3
   )
   assert confusion.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
+
+
+def test_confusion_between_old_and_new_by_hand():
+  labels = np.array([0, 0, 0, 0, 1, 1, 2, 2])
+  predicted = np.array([0, 1, 2, 2, 1, 0, 2, 0])
+  shares = metrics.old_and_new(labels, predicted, 2)
+  # Old: of six images two are right, two are called the other old class, two
+  # the new one.
+  assert shares["old"] == pytest.approx([100 / 3] * 3)
+  assert shares["new"] == [50.0, 50.0, 0.0]
+  matrix = metrics.confusion_matrix(labels, predicted, 3)
+  groups = metrics.group_confusion(matrix, (2, 3))
+  np.testing.assert_allclose(groups, [[400 / 6, 200 / 6], [50, 50]])

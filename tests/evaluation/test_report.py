@@ -67,14 +67,33 @@ def test_results_hold_what_scripts_rely_on():
   assert results["phases"][1]["accuracy_by_phase_group"] == [50.0, 100.0]
 
 
-def test_rows_align_with_their_heading():
+def test_rows_align_with_their_heading_and_fit_a_terminal():
   results = make_results()
-  head, row = report.phase_header(), report.phase_row(results["phases"][1])
-  assert len(head) == len(row)
-  assert row.split() == ["1", "3", "66.67", "50.00", "100.00", "1.2", "9"] + [
-    "1.235",
-    "1.935",
-  ]
+  above, head = report.phase_header().splitlines()
+  row = report.phase_row(results["phases"][1])
+  assert len(above) == len(head) == len(row) <= 80
+  cells = dict(zip(head.split(), row.split(), strict=True))
+  assert cells == {
+    "phase": "1",
+    "classes": "3",
+    "all": "66.67",
+    "base": "50.00",
+    "new": "100.00",
+    "images": "9",
+    "MB": "1.935",
+    "seconds": "1.2",
+  }
+  assert report.phase_table(results["phases"])[1][1][-2:] == ["1.235", "1.935"]
+
+
+def test_the_summary_fits_a_terminal():
+  lines = report.summary(make_results()).splitlines()
+  assert max(map(len, lines)) <= 80
+  found = dict(line.rsplit("  ", 1) for line in lines)
+  found = {name.strip(): value for name, value in found.items()}
+  assert found["average accuracy without base phase %"] == "66.67"
+  assert found["accuracy after the last phase %"] == "66.67"
+  assert found["everything that the next phase needs, MB"] == "1.935"
 
 
 def test_markdown_names_metrics_backbone_and_command():
