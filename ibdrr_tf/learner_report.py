@@ -4,6 +4,7 @@ import math
 import pathlib
 from typing import Any
 
+from ibdrr_tf.evaluation.ledger import PARTS
 from ibdrr_tf.state import State
 
 __all__ = ["as_json", "evaluation", "status", "step", "warnings"]
@@ -14,14 +15,6 @@ _FAR_PSNR = 3.0
 _FAR_BITS = 1.1
 # Fewer images than this pay for the start of their chain above all.
 _ENOUGH = 100
-_KINDS = (
-  ("payload", "images"),
-  ("index", "index"),
-  ("raw_exemplars", "raw images"),
-  ("codec_vqvae", "VQ-VAE"),
-  ("codec_bitswap", "Bit-Swap model"),
-  ("other_models", "old networks"),
-)
 
 
 def step(state: State, record: dict[str, Any], folder: pathlib.Path) -> str:
@@ -116,7 +109,9 @@ def _known(state: State) -> list[str]:
   ledger = last["ledger"]
   pixels = ledger["images"] * math.prod(state.image_shape)
   parts = [
-    f"{name} {ledger[field]:,}" for field, name in _KINDS if ledger[field]
+    f"{name} {ledger[field]:,}"
+    for field, name in PARTS.items()
+    if ledger[field]
   ]
   size = f"{state.image_shape[0]} x {state.image_shape[1]}"
   lines = [

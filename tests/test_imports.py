@@ -11,7 +11,8 @@ PACKAGE = pathlib.Path(ibdrr_tf.__file__).parent
 ORDER = (
   ("errors",),
   ("keras_version", "choices", "files", "keras_file", "lock", "random_seed"),
-  ("config", "memory_choice", "data", "classifiers", "evaluation"),
+  ("config", "curves", "memory_choice"),
+  ("data", "classifiers", "evaluation"),
   ("codec",),
   ("distribution", "state"),
   ("replay", "state_config", "training", "workdir"),

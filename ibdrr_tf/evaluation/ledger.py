@@ -2,11 +2,21 @@
 
 import dataclasses
 
-__all__ = ["FULL_SET", "Ledger", "bytes_per_image"]
+__all__ = ["FULL_SET", "PARTS", "Ledger", "bytes_per_image"]
 
 # Models serve any number of images: besides what this run has, bytes an image
 # are given as if they served as many as all of CIFAR-100's training set.
 FULL_SET = 50_000
+
+# The parts of a total, and how people call them.
+PARTS = {
+  "payload": "images",
+  "index": "index",
+  "raw_exemplars": "raw images",
+  "codec_vqvae": "VQ-VAE",
+  "codec_bitswap": "Bit-Swap model",
+  "other_models": "old networks",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +60,7 @@ class Ledger:
   @property
   def total(self) -> int:
     """All bytes together."""
-    return (
-      self.payload
-      + self.index
-      + self.raw_exemplars
-      + self.codec_vqvae
-      + self.codec_bitswap
-      + self.other_models
-    )
+    return sum(getattr(self, name) for name in PARTS)
 
   @property
   def images_and_decoders(self) -> int:

@@ -9,7 +9,7 @@ from ibdrr_tf.evaluation import metrics, report
 from ibdrr_tf.evaluation.chart_style import family_of
 from ibdrr_tf.evaluation.gallery import gallery
 from ibdrr_tf.evaluation.html_page import Markup, page, section, table, tag
-from ibdrr_tf.evaluation.ledger import bytes_per_image
+from ibdrr_tf.evaluation.ledger import PARTS, bytes_per_image
 from ibdrr_tf.evaluation.predictions import Predictions
 from ibdrr_tf.evaluation.recalled import Recalled
 from ibdrr_tf.evaluation.svg_bars import matrix_chart, stacked_bars
@@ -17,14 +17,6 @@ from ibdrr_tf.evaluation.svg_charts import Series, line_chart
 
 __all__ = ["run_page", "state_page"]
 
-_PARTS = (
-  ("payload", "images"),
-  ("index", "index"),
-  ("raw_exemplars", "raw images"),
-  ("codec_vqvae", "VQ-VAE"),
-  ("codec_bitswap", "Bit-Swap model"),
-  ("other_models", "old networks and generators"),
-)
 _MOST_ROWS = 12
 _WORST = 8
 
@@ -220,13 +212,13 @@ def _bytes(
   rows = [
     (
       name,
-      [*(ledger[field] for field, _ in _PARTS), 0],
+      [*(ledger[part] for part in PARTS), 0],
       f"{ledger['total']:,} bytes",
     )
     for name, ledger in ledgers[-_MOST_ROWS:]
   ]
   if pixels:
-    values = [*(0 for _ in _PARTS), pixels]
+    values = [*(0 for _ in PARTS), pixels]
     rows.append(("as pixels", values, f"{pixels:,} bytes"))
   text = (
     f"{last['images']:,} images are remembered in {last['total']:,} bytes, "
@@ -238,8 +230,8 @@ def _bytes(
     stacked_bars(
       rows,
       [
-        *((title, k) for k, (_, title) in enumerate(_PARTS)),
-        ("the same images as pixels", len(_PARTS)),
+        *((part, k) for k, part in enumerate(PARTS.values())),
+        ("the same images as pixels", len(PARTS)),
       ],
       "Bytes kept after each phase, by kind",
       "bytes",
