@@ -95,6 +95,8 @@ def run(name, inputs, seed=0):
       slowest = max(slowest, seconds)
       most = _SECONDS * (1 + _length(data) / 1000)
       assert seconds < most, (name, number, seconds, repr(data)[:2000])
+      if not (number + 1) % 1000:
+        print(f"{name}: {number + 1} inputs, {dict(told)}", file=sys.stderr)
     signal.signal(signal.SIGALRM, handler)
     target.close()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start

@@ -8,8 +8,7 @@ import pytest
 @pytest.mark.parametrize("name", fuzz.TARGETS)
 def test_nothing_crashes_hangs_or_grows(name):
   """A thousand inputs; `python tests/fuzz.py all` reads ten thousand."""
-  inputs = 300 if name == "folders" else 1000  # Each of them opens a learner.
-  assert fuzz.run(name, inputs)["refused"] > inputs / 5
+  assert fuzz.run(name, 1000)["refused"] > 200
 
 
 @pytest.mark.parametrize("name", ["commands", "states", "strings"])
