@@ -130,6 +130,7 @@ def test_a_wheel_works_in_an_empty_environment_and_any_folder(tmp_path):
   for config in (ROOT / "configs").glob("*.py"):
     assert f"ibdrr_tf/configs/{config.name}" in names
   assert "ibdrr_tf/codec/pretrained/cifar100/vqvae.ibvq" in names
+  assert {f"ibdrr_tf/evaluation/page/page.{k}" for k in ("css", "js")} <= names
   assert not [name for name in names if name.startswith(("tests", "configs"))]
 
   run(sys.executable, "-m", "venv", tmp_path / "venv")

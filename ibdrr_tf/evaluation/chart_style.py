@@ -148,31 +148,48 @@ def place_labels(
   placed: list[tuple[float, float]] = [(0.0, 0.0)] * len(points)
   # Short labels find room near their points; long ones must look for it.
   for k in sorted(range(len(points)), key=lambda k: widths[k]):
-    x, y = points[k]
-    right, left = x + radius + 3, x - radius - 3 - widths[k]
-    centre = x - widths[k] / 2
-    options = [(right, y), (left, y)]
-    for shift in range(1, 6 + 2 * len(points)):
-      for sign in (-1, 1):
-        row = y + sign * shift * height / 4
-        options += [(right, row), (left, row), (centre, row)]
-        options += [(right + 2 * height, row), (left - 2 * height, row)]
-
-    def cost(option: tuple[float, float], own: int = k) -> float:
-      box = _box(option, widths[own], height)
-      away = math.hypot(
-        max(box[0] - points[own][0], points[own][0] - box[2], 0.0),
-        option[1] - points[own][1],
-      )
-      outside = _overlap(box, bounds) < widths[own] * height - 1e-6
-      covered = sum(_overlap(box, other) for other in boxes)
-      # A line from point to label should not strike through other labels.
-      struck = _struck(points[own], box, boxes[len(points) :])
-      return away + 1e6 * outside + 1e3 * covered + 10 * struck
-
-    placed[k] = min(options, key=cost)
-    boxes.append(_box(placed[k], widths[k], height))
+    best, least = points[k], math.inf
+    for away, place in _places(points[k], widths[k], height, radius, bounds):
+      if away >= least:
+        break  # The others are farther away still.
+      box = _box(place, widths[k], height)
+      cost = away + 1e3 * sum(_overlap(box, other) for other in boxes)
+      if cost < least:
+        # A line from point to label should not strike through other labels.
+        cost += 10 * _struck(points[k], box, boxes[len(points) :])
+      if cost < least:
+        best, least = place, cost
+    placed[k] = best
+    boxes.append(_box(best, widths[k], height))
   return placed
+
+
+def _places(
+  point: tuple[float, float],
+  width: float,
+  height: float,
+  radius: float,
+  bounds: tuple[float, float, float, float],
+) -> list[tuple[float, tuple[float, float]]]:
+  """Places of a label within the bounds, by their distance to the point."""
+  x, y = point
+  right, left = x + radius + 3, x - radius - 3 - width
+  columns = (
+    *(right, left, x - width / 2),
+    *(right + 2 * height, left - 2 * height),
+  )
+  rows = int((bounds[3] - bounds[1]) / height * 4)
+  found = []
+  for number in range(-rows, rows + 1):
+    row = y + number * height / 4
+    for column in columns:
+      box = _box((column, row), width, height)
+      if _overlap(box, bounds) < width * height - 1e-6:
+        continue
+      # Above and below a point, a label is in the way of more others.
+      aside = max(box[0] - x, x - box[2], 0.0) or height
+      found.append((math.hypot(aside, row - y), (column, row)))
+  return sorted(found, key=lambda one: one[0])  # Right before left.
 
 
 def _box(

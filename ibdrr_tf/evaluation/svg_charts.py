@@ -241,7 +241,8 @@ def _dot(point, place, label, width, up) -> Markup:
     f"{point.name}: {point.accuracy:.2f}{spread} % with "
     f"{point.bytes / 1e6:.3f} MB"
   )
-  near = left if left > x else left + width if left + width < x else x
+  is_left = left + width < x
+  near = left if left > x else left + width if is_left else x
   leader = None
   if abs(row - y) > _LINE * 0.6:
     leader = tag(
@@ -261,7 +262,11 @@ def _dot(point, place, label, width, up) -> Markup:
       data_tip=text,
     ),
     tag(
-      "text", point.name, x=round(left, 1), y=round(row + 4, 1), class_="name"
+      "text",
+      point.name,
+      x=round(left + width if is_left else left, 1),
+      y=round(row + 4, 1),
+      class_="name end" if is_left else "name",
     ),
     class_=f"run {point.family.key} {_weight(point.family)}",
     data_run=point.name,
