@@ -26,12 +26,14 @@ __all__ = [
   "method_list",
 ]
 
-# Methods by what they keep of old classes.
+# Methods by what they keep of old classes; the first group is this package's.
 METHOD_GROUPS = {
-  "codes": ("ib_drr", "ib_drr_star", "drr"),
-  "compressed images": ("sheet_replay", "webp_replay", "jpeg_replay"),
-  "raw exemplars": (
+  "ours": ("ib_drr", "ib_drr_star", "drr"),
+  "exemplars": (
     "raw_replay",
+    "er",
+    "a_gem",
+    "gem",
     "gdumb",
     "icarl",
     "lucir",
@@ -40,11 +42,19 @@ METHOD_GROUPS = {
     "podnet",
     "der",
     "der_pp",
-    "mrdc",
   ),
-  "features and generators": ("latent_replay", "remind", "gfr"),
-  "the old network": ("lwf",),
-  "everything, nothing": ("upper_bound", "finetune"),
+  "compression": (
+    "sheet_replay",
+    "webp_replay",
+    "jpeg_replay",
+    "mrdc",
+    "aqm",
+    "eec",
+    "scalable_recollections",
+  ),
+  "features and generators": ("latent_replay", "remind", "gfr", "dgr"),
+  "regularisation": ("lwf", "ewc", "si"),
+  "bounds": ("upper_bound", "finetune"),
 }
 # `register_method` adds to these.
 METHODS = {name for names in METHOD_GROUPS.values() for name in names}

@@ -158,6 +158,8 @@ def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
       _momentum(path, value)
     elif field.endswith(("temperature", "rate", "decay_factor")):
       _positive(path, value)
+    elif isinstance(value, tuple):  # Sizes of layers.
+      _at_least(path, min(value, default=0), 1)
     elif not isinstance(value, str):
       _at_least(path, value, 1 if isinstance(value, int) else 0)
   if name == "icarl":

@@ -6,7 +6,7 @@ import numpy as np
 
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.replay import image_formats
-from ibdrr_tf.replay.exemplar_memory import without
+from ibdrr_tf.replay.exemplars import without
 from ibdrr_tf.replay.image_store import ImageStore
 from ibdrr_tf.replay.memory import Setting
 from ibdrr_tf.replay.replayed_memory import ReplayedMemory

@@ -17,7 +17,7 @@ from ibdrr_tf.data.examples import Examples, take
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay import product_quantizer
-from ibdrr_tf.replay.exemplar_memory import Exemplars, without
+from ibdrr_tf.replay.exemplars import Exemplars, without
 from ibdrr_tf.replay.image_store import EncodedImages, file_bytes
 from ibdrr_tf.replay.memory import Embeds, Memory, Setting
 from ibdrr_tf.replay.networks import read_arrays, write_arrays
