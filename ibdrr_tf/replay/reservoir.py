@@ -37,8 +37,7 @@ class Reservoir(Exemplars):
     if most is None:
       most = self.most(task.classes)
     old = self._kept_numbers(self.store.read())
-    count = len(new) if most is None else most
-    smallest = np.argsort(np.concatenate([old, new]), kind="stable")[:count]
+    smallest = np.argsort(np.concatenate([old, new]), kind="stable")[:most]
     return self._as_chief(np.sort(smallest[smallest >= len(old)]) - len(old))
 
   def most(self, classes: int) -> int | None:

@@ -28,7 +28,6 @@ CASES = {
   "mrdc": {},
   "latent_replay": {},
   "remind": {},
-  "aqm": {},
   "webp_replay": {},
   "jpeg_replay": {},
   "sheet_replay": {"sheet": "webp"},
@@ -38,7 +37,7 @@ CASES = {
 }
 RAW = (
   *("raw_replay", "upper_bound", "icarl", "gdumb", "der_pp", "mrdc"),
-  *("aqm", "er", "latent_replay", "remind"),
+  *("er", "latent_replay", "remind"),
 )
 cases = pytest.mark.parametrize("case", CASES)
 

@@ -20,9 +20,9 @@ def reservoir(folder, seed=0, exemplars=4, **memory):
 
 
 def test_each_image_is_as_likely_to_stay_as_any_other(tmp_path):
-  """Its last image comes from each step in proportion to its images."""
-  counts = np.zeros(3)
-  for seed in range(60):
+  """A class has its share of all images seen, whenever they came."""
+  counts, runs = np.zeros(3), 30
+  for seed in range(runs):
     memory = reservoir(tmp_path / str(seed), seed, total_bytes=5000)
     kept = []
     for task in TASKS:
@@ -30,10 +30,11 @@ def test_each_image_is_as_likely_to_stay_as_any_other(tmp_path):
       memory.settle()
       kept.append(len(memory.exemplars.labels()))
     labels = memory.exemplars.labels()
-    counts += np.bincount(labels, minlength=3) / len(labels) / 60
+    counts += np.bincount(labels, minlength=3) / len(labels) / runs
     assert memory.dropped > 0 and min(kept) > 4
-  # 40, 20 and 20 of 80 images; about 7 stay of each of 60 reservoirs.
-  np.testing.assert_allclose(counts, [0.5, 0.25, 0.25], atol=0.08)
+  # 40, 20 and 20 of 80 images. The last 20 alone would be three quarters of a
+  # memory that kept what came last.
+  np.testing.assert_allclose(counts, [0.5, 0.25, 0.25], atol=0.1)
 
 
 def test_numbers_stay_with_their_images(tmp_path):
