@@ -12,7 +12,7 @@ from ibdrr_tf.methods.lwf import new_class_loss
 from ibdrr_tf.methods.method import Method, Step, from_last
 from ibdrr_tf.replay.importance_memory import ImportanceMemory
 
-__all__ = ["SI", "PathMemory", "path_importance"]
+__all__ = ["SI", "PathMemory", "Trace", "path_importance"]
 
 
 def path_importance(
