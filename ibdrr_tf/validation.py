@@ -164,6 +164,15 @@ def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
       _at_least(path, value, 1 if isinstance(value, int) else 0)
   if name == "icarl":
     _one_of("icarl.loss", config.loss, ("softmax", "sigmoid"))
+  if name == "aqm" and len(config.widths) != len(config.depths):
+    raise UserError(
+      f"config.aqm.widths and config.aqm.depths are of {len(config.widths)} "
+      f"and {len(config.depths)} modules: give as many of both."
+    )
+  if name == "eec" and config.content > 1:
+    raise UserError(
+      f"config.eec.content={config.content} is no share: give 0 to 1."
+    )
   if name == "mnemonics":
     _one_of("mnemonics.loss", config.loss, ("lucir", "released"))
 

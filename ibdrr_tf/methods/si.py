@@ -59,8 +59,8 @@ class Trace(tf.Module):
       "trainable": False,
       "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA,
     }
-    self.start = tf.Variable(weights, **options)
-    self.path = tf.Variable(tf.zeros_like(weights), **options)
+    self.start = tf.Variable(weights, name="start", **options)
+    self.path = tf.Variable(tf.zeros_like(weights), name="path", **options)
 
 
 def _objective(step: Step, classifier: classifiers.Classifier):

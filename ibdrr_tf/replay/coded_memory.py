@@ -125,15 +125,7 @@ class CodedMemory(Memory):
 
   def stored_bytes(self) -> dict[str, int]:
     """Codes, the files that hold them, and the coder."""
-    stored, contents = super().stored_bytes(), self.exemplars.store.contents
-    index = self.exemplars.bytes - contents["payload"]
-    return {
-      **stored,
-      "payload": contents["payload"],
-      "index": stored["index"] + index,
-      "other_models": sum(self._part["files"].values()),
-      "images": contents["images"],
-    }
+    return self._coded_bytes(self.exemplars.store.contents, self._part)
 
   def _train(self, task: Task, old: EncodedImages) -> Coder:
     """Trains the coder on new images and on as many decoded ones."""

@@ -7,6 +7,7 @@ and step: their mean, their standard deviations and their number.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -202,15 +203,7 @@ class EpisodeMemory(Memory):
 
   def stored_bytes(self) -> dict[str, int]:
     """Codes and clusters, the files that hold them, and decoders."""
-    stored, contents = super().stored_bytes(), self.store.contents
-    index = sum(contents["files"].values()) - contents["payload"]
-    return {
-      **stored,
-      "payload": contents["payload"],
-      "index": stored["index"] + index,
-      "other_models": sum(self._part["files"].values()),
-      "images": contents["images"],
-    }
+    return self._coded_bytes(self.store.contents, self._part)
 
   @property
   def _part(self) -> dict[str, Any]:
@@ -265,7 +258,6 @@ class EpisodeMemory(Memory):
 
   def _vectors(self, strings: list[bytes]) -> tuple:
     """Steps int [n], means and deviations float32 [n, d] of strings."""
-    steps = np.array([int.from_bytes(s[:2], "little") for s in strings], int)
     width = self._size + 2
     means = np.zeros([len(strings), self._size], np.float32)
     deviations = np.zeros_like(means)
@@ -273,34 +265,29 @@ class EpisodeMemory(Memory):
       means[row] = _from_bytes(string[2 : 2 + width])
       if len(string) > 2 + width:
         deviations[row] = _from_bytes(string[2 + width :])
-    return steps, means, deviations
+    return _steps(strings), means, deviations
 
   def _write(
     self, step: int, images: EncodedImages, part: dict[str, Any]
   ) -> None:
     """Writes codes, merged as far as the byte budget asks for it."""
-    used = {
-      f"decoder-{int.from_bytes(s[:2], 'little'):03d}.npz"
-      for s in images.images
-    }
+    used = {f"decoder-{k:03d}.npz" for k in _steps(images.images)}
     files = {name: size for name, size in part["files"].items() if name in used}
     part = {**part, "files": files}
     room = self._room(self._fixed(files, len(part["weights"])))
-    merged = images
-    if file_bytes(images) > room:
-      merged = self._merged(images, self._limit(images, room))
-    contents = self.store.contents
-    before = len(self.store.read())
+    old, contents = self.store.read(), self.store.contents
+    added = images.take(np.arange(len(images)) >= len(old))
     if (
-      len(merged) == len(images) >= before
-      and images.images[:before] == self.store.read().images
+      images.images[: len(old)] == old.images
+      # A class in two files needs more bytes than in one.
+      and sum(contents["files"].values()) + file_bytes(added) <= room
       and self.may_append(contents)
     ):
-      stored = self.store.append(
-        step, images.take(np.arange(len(images)) >= before)
-      )
+      stored = self.store.append(step, added)
     else:
-      stored = self.store.replace(step, merged)
+      if file_bytes(images) > room:
+        images = self._merged(images, self._limit(images, room))
+      stored = self.store.replace(step, images)
     self.folder.write(step, {"decoders": part, self.store.part: stored})
 
   def _fixed(self, files: dict[str, int], classes: int) -> int:
@@ -311,7 +298,7 @@ class EpisodeMemory(Memory):
     """The most clusters that a class and step may have, so that all fit."""
 
     def size(most: int) -> int:
-      return file_bytes(self._merged(images, most, count_only=True))
+      return file_bytes(self._sizes(images, most))
 
     if size(1) > room:
       raise self._too_small(self.config.memory.total_bytes - room + size(1))
@@ -321,39 +308,50 @@ class EpisodeMemory(Memory):
       low, high = (middle, high) if size(middle) <= room else (low, middle)
     return low
 
-  def _merged(
-    self, images: EncodedImages, most: int, count_only: bool = False
-  ) -> EncodedImages:
-    """At most so many clusters for each class and step.
+  @property
+  def _cluster_bytes(self) -> int:
+    return 2 + 2 * (self._size + 2)
 
-    Those whose codes are no longer than that keep their codes.
+  def _groups(self, images: EncodedImages, most: int) -> Iterator[tuple]:
+    """Indices of each class and step, and into how many clusters to merge them.
 
-    Args:
-      images: codes and clusters.
-      most: clusters of a class and step.
-      count_only: whether only the lengths of strings matter.
+    None leaves those whose codes are no longer than so many clusters.
     """
-    steps, means, deviations = self._vectors(images.images)
-    cluster = 2 + 2 * (self._size + 2)
-    parts = []
+    steps = _steps(images.images)
     for step, label in sorted(set(zip(steps, images.labels, strict=True))):
       mine = np.flatnonzero((steps == step) & (images.labels == label))
+      length = sum(len(images.images[k]) for k in mine)
+      is_long = length > most * self._cluster_bytes
+      yield mine, min(most, len(mine)) if is_long else None
+
+  def _sizes(self, images: EncodedImages, most: int) -> EncodedImages:
+    """What `_merged` gives, as long but empty; counts are the largest ones."""
+    parts = [images.take(np.zeros(0, int))]
+    for mine, made in self._groups(images, most):
       group = images.take(mine)
-      if sum(map(len, group.images)) > most * cluster:
-        made = min(most, len(mine))
-        if count_only:
-          counts = np.full(made, 2, np.int32)
-          strings = [bytes(cluster)] * made
-        else:
-          found, spread, counts = merge(
-            means[mine], deviations[mine], group.counts, made
-          )
-          strings = [
-            _to_bytes(int(step), mean, deviation)
-            for mean, deviation in zip(found, spread, strict=True)
-          ]
-        labels = np.full(len(strings), label, np.int32)
-        group = EncodedImages(strings, labels, counts=counts)
+      if made:
+        group = EncodedImages(
+          [bytes(self._cluster_bytes)] * made,
+          np.full(made, group.labels[0]),
+          counts=np.full(made, group.counts.sum()),
+        )
+      parts.append(group)
+    return EncodedImages.join(parts)
+
+  def _merged(self, images: EncodedImages, most: int) -> EncodedImages:
+    """At most so many clusters for each class and step."""
+    parts = [images.take(np.zeros(0, int))]
+    for mine, made in self._groups(images, most):
+      group = images.take(mine)
+      if made:
+        steps, means, deviations = self._vectors(group.images)
+        found = merge(means, deviations, group.counts, made)
+        strings = [
+          _to_bytes(int(steps[0]), mean, deviation)
+          for mean, deviation in zip(*found[:2], strict=True)
+        ]
+        labels = np.full(len(strings), group.labels[0])
+        group = EncodedImages(strings, labels, counts=found[2])
       parts.append(group)
     return EncodedImages.join(parts)
 
@@ -364,15 +362,18 @@ class EpisodeMemory(Memory):
     files = dict(self._part["files"])
     labels = np.unique(task.new.labels)
     files["new"] = max(files.values(), default=0) if len(labels) else 0
-    string = task.step.to_bytes(2, "little") + bytes(2 * (self._size + 2))
     new = EncodedImages(
-      [string] * len(labels), labels, counts=np.full(len(labels), 2, np.int32)
+      [bytes(self._cluster_bytes)] * len(labels),
+      labels,
+      counts=np.full(len(labels), len(task.new)),
     )
-    least = self._merged(self.store.read(), 1, count_only=True)
-    self._check_least(
-      file_bytes(EncodedImages.join([least, new])),
-      self._fixed(files, task.classes),
-    )
+    least = EncodedImages.join([self._sizes(self.store.read(), 1), new])
+    self._check_least(file_bytes(least), self._fixed(files, task.classes))
+
+
+def _steps(strings: list[bytes]) -> np.ndarray:
+  """The step that each code or cluster is of, int [n]."""
+  return np.array([int.from_bytes(s[:2], "little") for s in strings], int)
 
 
 def _to_bytes(step: int, *vectors: np.ndarray) -> bytes:

@@ -111,15 +111,7 @@ class LatentMemory(Memory):
 
   def stored_bytes(self) -> dict[str, int]:
     """Latents, the files that hold them, and codebooks."""
-    stored, contents = super().stored_bytes(), self.exemplars.store.contents
-    index = self.exemplars.bytes - contents["payload"]
-    return {
-      **stored,
-      "payload": contents["payload"],
-      "index": stored["index"] + index,
-      "other_models": sum(self._part["files"].values()),
-      "images": contents["images"],
-    }
+    return self._coded_bytes(self.exemplars.store.contents, self._part)
 
   @property
   def _part(self) -> dict[str, Any]:

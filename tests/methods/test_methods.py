@@ -26,6 +26,8 @@ from ibdrr_tf.replay.exemplar_memory import ExemplarMemory
 from ibdrr_tf.replay.image_memory import ImageMemory
 from ibdrr_tf.replay.memory import NoMemory
 from ibdrr_tf.replay.sheet_memory import SheetMemory
+from ibdrr_tf.state_config import check_fixed, to_stored
+from ibdrr_tf.validation import validate
 
 KEPT = 3
 ALL = sorted(METHODS)
@@ -274,6 +276,41 @@ def test_options_that_do_not_suit_a_method_are_refused():
     check_method(config)
   with pytest.raises(UserError, match=r"no method 'drrr': choose .* drr, "):
     method_named("drrr")
+  config = tiny_config("ib_drr", KEPT)
+  config.memory.selection = "distribution"
+  with pytest.raises(UserError, match="distribution is not for --method=ib_d"):
+    check_method(config)
+  for name in ("drr", "raw_replay"):
+    config.method = name
+    check_method(config)
+
+
+@pytest.mark.parametrize(
+  ("name", "field", "value", "sentence"),
+  [
+    ("aqm", "depths", (1,), "of 2 and 1 modules: give as many of both"),
+    ("dgr", "widths", (8, 0), "dgr.widths=0 is too small"),
+    ("eec", "content", 1.5, "eec.content=1.5 is no share"),
+  ],
+)
+def test_sizes_of_coders_are_checked(name, field, value, sentence):
+  config = tiny_config(name, KEPT)
+  validate(config)
+  config[name][field] = value
+  with pytest.raises(UserError, match=sentence):
+    validate(config)
+
+
+def test_a_state_keeps_the_sizes_of_its_coder():
+  config = tiny_config("aqm", KEPT)
+  stored = to_stored(config)
+  check_fixed(config, stored)
+  config.dgr.latent += 1  # Of another method.
+  config.aqm.coder_epochs += 1
+  check_fixed(config, stored)
+  config.aqm.entries *= 2
+  with pytest.raises(UserError, match=r"config\.aqm\.entries is 256 in this"):
+    check_fixed(config, stored)
 
 
 def test_methods_of_one_s_own_are_registered(monkeypatch, make, tmp_path):
