@@ -20,6 +20,8 @@ __all__ = ["GEM", "GroupedMemory", "project"]
 _SWEEPS = 60
 _RIDGE = 1e-4
 
+_NO_GROUPS = {"files": {}, "sizes": []}
+
 
 def project(
   gradient: tf.Tensor, references: tf.Tensor, margin: float
@@ -95,9 +97,6 @@ class GroupedMemory(ExemplarMemory):
 
   def _parts(self) -> dict[str, dict[str, Any]]:
     return {self._PART: {"files": {}, "sizes": self._sizes}}
-
-
-_NO_GROUPS = {"files": {}, "sizes": []}
 
 
 def _objective(step: Step, classifier: classifiers.Classifier):
