@@ -111,12 +111,12 @@ def check_method_name(name: str, known: Collection[str] = METHODS) -> None:
 
 
 def method_list() -> str:
-  """All methods by group, for help texts."""
+  """All methods, a line for each group, for help texts."""
   groups = [f"{name}: {', '.join(m)}" for name, m in METHOD_GROUPS.items()]
   own = METHODS.difference(*METHOD_GROUPS.values())
   if own:
     groups.append(f"of plugins: {', '.join(sorted(own))}")
-  return "; ".join(groups)
+  return "\n".join(["", *groups])
 
 
 def check_devices(strategy: str, cpu_devices: int) -> None:

@@ -155,7 +155,7 @@ def test_codes_hold_a_byte_budget(make, tmp_path):
     assert assert_ledger_matches(steps).total <= budget
     dropped += steps.memory.dropped
   counts = np.bincount(steps.memory.exemplars.labels())
-  assert dropped > 0 and len(set(counts.tolist())) == 1
+  assert dropped > 0 and counts.max() - counts.min() <= 1
   small = make("aqm", tmp_path / "w", 2, {"total_bytes": 77}, **options)
   with pytest.raises(UserError, match=r"77 bytes is too small: \d+ would do"):
     small.memory.examples(tasks[1])
