@@ -337,7 +337,7 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "widths": (32, 64, 128),  # of convolutions of stride 2
         "latent": 100,
         "variance": 0.05,  # of a pixel from -1 to 1
-        **_coder(epochs=60),
+        **_coder(epochs=60, updates=2000),
       }
     ),
     "scalable_recollections": section(
@@ -347,7 +347,7 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "categories": 16,
         "temperature": 0.7,
         "variance": 0.02,  # of a pixel from -1 to 1
-        **_coder(epochs=30),
+        **_coder(epochs=30, updates=600),
       }
     ),
     "aqm": section(
@@ -358,7 +358,7 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "commitment": 0.25,
         "error": 0.02,  # mean square of pixels from -1 to 1: 23 dB
         "frozen": 0.9,  # share of images within it that freezes a codebook
-        **_coder(epochs=30),
+        **_coder(epochs=30, updates=600),
       }
     ),
     "eec": section(
@@ -366,7 +366,7 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "widths": (64, 32),  # of convolutions of stride 2
         "depth": 16,  # of a code, at a quarter of the resolution
         "content": 0.3,  # weight of features; 1 - content is that of pixels
-        **_coder(epochs=30),
+        **_coder(epochs=30, updates=600),
       }
     ),
     "latent_replay": section({"mixup": 0.0}),
@@ -406,10 +406,11 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
   }
 
 
-def _coder(epochs: int) -> dict[str, Any]:
+def _coder(epochs: int, updates: int) -> dict[str, Any]:
   """How a network that is part of a memory is trained, by Adam."""
   return {
     "coder_epochs": epochs,
+    "coder_updates": updates,  # at least so many, by more epochs
     "coder_batch_size": 64,
     "coder_rate": 1e-3,
   }

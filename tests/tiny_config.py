@@ -45,4 +45,5 @@ def tiny_learner_config(
   config.aqm.widths = (4, 6)
   config.aqm.entries = 16
   config.aqm.coder_epochs = 1
+  config.aqm.coder_updates = 1
   return config

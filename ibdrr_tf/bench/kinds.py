@@ -270,7 +270,7 @@ def _drift(
   if options.quick:
     config.data.shapes_train = min(config.data.shapes_train, 60)
     for name in drift.RIVALS:
-      config[name].coder_epochs = 4
+      config[name].coder_epochs = config[name].coder_updates = 4
   source, scenario = load_data(config)
   tf.config.experimental.enable_op_determinism()
   measured = drift.measure(config, source, scenario, codec)

@@ -150,15 +150,17 @@ def fit_coder(
   Args:
     coder: made within the scope of its strategy.
     examples: what to train on; images are only flipped.
-    section: `coder_epochs`, `coder_batch_size` and `coder_rate` of Adam, which
-      falls along a cosine.
+    section: `coder_epochs`, or more for `coder_updates`; `coder_batch_size`;
+      and `coder_rate` of Adam, which falls along a cosine.
     config: the whole configuration.
     state: folder of the state; gets checkpoints and traces.
     step: number of the step.
   """
   strategy = coder.distribute_strategy
-  size, epochs = section.coder_batch_size, section.coder_epochs
+  size = section.coder_batch_size
   steps = examples.steps(size, strategy.num_replicas_in_sync)
+  # Few images make short epochs: as many more as the updates ask for.
+  epochs = max(section.coder_epochs, -(-section.coder_updates // steps))
   seed = stream.fold_in(config.seed, step, _CODER)
   with strategy.scope():
     rate = training.CosineRate(final_share=0.01)

@@ -14,6 +14,7 @@ def test_only_codes_of_a_frozen_codec_stay_what_they_were(codec_folder):
   for name in drift.RIVALS:
     config[name].widths = (4, 6)
     config[name].coder_epochs = 2
+    config[name].coder_updates = 1
   config.aqm.entries = 16
   config.aqm.error = 9.0  # All images are compressed.
   source, scenario = load_data(config)

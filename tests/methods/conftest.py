@@ -44,6 +44,7 @@ def make(codecs):
     for small in ("aqm", "dgr", "eec", "scalable_recollections"):
       config[small].widths = (4, 6)
       config[small].coder_epochs = 1
+      config[small].coder_updates = 1
     config.aqm.entries = 16
     config.remind.dimensions = 2
     if section:
