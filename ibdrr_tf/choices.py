@@ -31,12 +31,14 @@ __all__ = [
   "method_list",
 ]
 
-# Methods by what they keep of old classes.
+# Methods by what they keep of old classes; the first group is this package's.
 METHOD_GROUPS = {
-  "codes": ("ib_drr", "ib_drr_star", "drr"),
-  "compressed images": ("sheet_replay", "webp_replay", "jpeg_replay"),
-  "raw exemplars": (
+  "ours": ("ib_drr", "ib_drr_star", "drr"),
+  "exemplars": (
     "raw_replay",
+    "er",
+    "a_gem",
+    "gem",
     "gdumb",
     "icarl",
     "lucir",
@@ -45,11 +47,19 @@ METHOD_GROUPS = {
     "podnet",
     "der",
     "der_pp",
-    "mrdc",
   ),
-  "features and generators": ("latent_replay", "remind", "gfr"),
-  "the old network": ("lwf",),
-  "everything, nothing": ("upper_bound", "finetune"),
+  "compression": (
+    "sheet_replay",
+    "webp_replay",
+    "jpeg_replay",
+    "mrdc",
+    "aqm",
+    "eec",
+    "scalable_recollections",
+  ),
+  "features and generators": ("latent_replay", "remind", "gfr", "dgr"),
+  "regularisation": ("lwf", "ewc", "si"),
+  "bounds": ("upper_bound", "finetune"),
 }
 # `register_method` adds to these.
 METHODS = {name for names in METHOD_GROUPS.values() for name in names}
@@ -84,8 +94,23 @@ RAW_IMAGES = ("none", "star", "exemplars")
 # images there are: in later phases, mostly those of the new classes.
 BATCH_NORMS = ("moving", "batch", "update")
 
-# How exemplars are chosen.
-SELECTIONS = ("random", "herding")
+# How exemplars are chosen. random: equally many images of each class, at
+# random. herding: close to the mean of their class (iCaRL). The others are the
+# rules of Isele and Cosgun (2018), selective experience replay. There an
+# agent's experience is ranked by its temporal-difference error, by its return,
+# at random, or by how few others are near. A classifier answers once and is
+# right or wrong: the return that it expects is its probability of the true
+# class, p, and its error is 1 - p. surprise: the least p. reward: the largest
+# p. distribution: a random sample of all images seen, whatever their class
+# (`replay.reservoir`). coverage: few neighbours.
+SELECTIONS = (
+  "random",
+  "herding",
+  "surprise",
+  "reward",
+  "distribution",
+  "coverage",
+)
 # Formats of contact sheets.
 SHEETS = ("avif", "avif_best", "webp")
 # When Bit-Swap is fine-tuned. always: in each step, as in the paper. growth:
@@ -118,12 +143,12 @@ def check_method_name(name: str, known: Collection[str] = METHODS) -> None:
 
 
 def method_list() -> str:
-  """All methods by group, for help texts."""
+  """All methods, a line for each group, for help texts."""
   groups = [f"{name}: {', '.join(m)}" for name, m in METHOD_GROUPS.items()]
   own = METHODS.difference(*METHOD_GROUPS.values())
   if own:
     groups.append(f"of plugins: {', '.join(sorted(own))}")
-  return "; ".join(groups)
+  return "\n".join(["", *groups])
 
 
 def check_devices(strategy: str, cpu_devices: int) -> None:

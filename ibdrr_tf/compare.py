@@ -51,7 +51,7 @@ def main(argv: list[str]) -> None:
   command_line.define_run_flags(values)
   command_line.define_codec_flag(values)
   text = {
-    "methods": f"comma-separated, of {choices.method_list()}",
+    "methods": f"comma-separated, of these: {choices.method_list()}",
     "runs": "separated by commas, finished runs to compare with, as they are: "
     "folders, or their results.json under any name",
     "seeds": "comma-separated seeds; each method runs once per seed",

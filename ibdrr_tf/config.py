@@ -150,7 +150,8 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.memory = ml_collections.ConfigDict()
   config.memory.exemplars_per_class = 20
-  config.memory.selection = "random"  # or herding
+  # Or herding, surprise, reward, distribution, coverage: replay/selection.py.
+  config.memory.selection = "random"
   config.memory.quality = 20  # of webp_replay, jpeg_replay and sheet_replay
   config.memory.sheet = "avif"  # of sheet_replay; or avif_best, or webp
   # Of codes, 0 to 100; less needs a codec with blank codes, see replay/detail.
@@ -244,6 +245,10 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
   """
   section = ml_collections.ConfigDict
   lucir = _schedule(0.1, 5e-4, (80 / 160, 120 / 160), 10.0)
+  regulariser = {
+    "base": _schedule(0.1, 5e-4, (60 / 200, 120 / 200, 170 / 200), 10.0),
+    "increment": _schedule(0.1, 2e-4, (70 / 180, 120 / 180, 150 / 180), 10.0),
+  }
   return {
     "lwf": section(
       {
@@ -316,6 +321,59 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "beta": 0.5,  # of labels of drawn images
       }
     ),
+    "gem": section({"margin": 0.5}),  # of the quadratic programme
+    "ewc": section(
+      {
+        "penalty": 1000.0,  # lambda
+        "largest": 1e-4,  # Fisher information is clipped
+        "images": 1000,  # of a step, that it is taken from
+        **regulariser,
+      }
+    ),
+    "si": section(
+      {
+        "penalty": 0.5,  # c
+        "damping": 1.0,  # xi
+        **regulariser,
+      }
+    ),
+    "dgr": section(
+      {
+        "widths": (32, 64, 128),  # of convolutions of stride 2
+        "latent": 100,
+        "variance": 0.05,  # of a pixel from -1 to 1
+        **_coder(epochs=60, updates=2000),
+      }
+    ),
+    "scalable_recollections": section(
+      {
+        "widths": (64, 128),  # of convolutions of stride 2
+        "variables": 2,  # at each place of the grid
+        "categories": 16,
+        "temperature": 0.7,
+        "variance": 0.02,  # of a pixel from -1 to 1
+        **_coder(epochs=30, updates=600),
+      }
+    ),
+    "aqm": section(
+      {
+        "widths": (64, 64),  # of the modules; each halves the resolution
+        "entries": 256,  # of a codebook
+        "depths": (1, 2),  # codebooks of each module
+        "commitment": 0.25,
+        "error": 0.02,  # mean square of pixels from -1 to 1: 23 dB
+        "frozen": 0.9,  # share of images within it that freezes a codebook
+        **_coder(epochs=30, updates=600),
+      }
+    ),
+    "eec": section(
+      {
+        "widths": (64, 32),  # of convolutions of stride 2
+        "depth": 16,  # of a code, at a quarter of the resolution
+        "content": 0.3,  # weight of features; 1 - content is that of pixels
+        **_coder(epochs=30, updates=600),
+      }
+    ),
     "latent_replay": section({"mixup": 0.0}),
     "remind": section(
       {
@@ -350,6 +408,16 @@ def baselines() -> dict[str, ml_collections.ConfigDict]:
         "increment": _schedule(1e-3, 2e-4, (200 / 201,), 10.0),
       }
     ),
+  }
+
+
+def _coder(epochs: int, updates: int) -> dict[str, Any]:
+  """How a network that is part of a memory is trained, by Adam."""
+  return {
+    "coder_epochs": epochs,
+    "coder_updates": updates,  # at least so many, by more epochs
+    "coder_batch_size": 64,
+    "coder_rate": 1e-3,
   }
 
 

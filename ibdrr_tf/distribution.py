@@ -97,6 +97,11 @@ class Team:
       self.number = tasks.index((resolver.task_type, resolver.task_id))
 
   @property
+  def strategy(self) -> tf.distribute.Strategy:
+    """Models that all workers train are made within its scope."""
+    return self._strategy or tf.distribute.get_strategy()
+
+  @property
   def is_chief(self) -> bool:
     """Whether this worker writes files, and speaks."""
     return self.number == 0

@@ -60,7 +60,7 @@ def _define_flags(values: flags.FlagValues) -> None:
   command_line.define_run_flags(values)
   command_line.define_codec_flag(values)
   text = {
-    "method": f"how to learn, by what is kept. {choices.method_list()}",
+    "method": f"how to learn, by what is kept: {choices.method_list()}",
     "workdir": "folder of the run; default runs/<dataset>-<method>-<time>",
   }
   for name, help_text in text.items():

@@ -23,6 +23,13 @@ _FIXED = (
   "classifier.width",
   "memory.sheet",
 )
+# The same for networks that are part of a method's memory.
+_FIXED_SIZES = {
+  "dgr": ("widths", "latent"),
+  "scalable_recollections": ("widths", "variables", "categories"),
+  "aqm": ("widths", "entries", "depths"),
+  "eec": ("widths", "depth"),
+}
 
 
 def config_of(state: State | None) -> ml_collections.ConfigDict:
@@ -49,7 +56,8 @@ def check_fixed(
     stored: what the state has, as `to_stored` gives it.
   """
   wanted = to_stored(config)
-  for path in _FIXED:
+  sizes = _FIXED_SIZES.get(config.method, ())
+  for path in (*_FIXED, *(f"{config.method}.{name}" for name in sizes)):
     mine, theirs = wanted, stored
     for name in path.split("."):
       mine, theirs = mine[name], theirs[name]

@@ -166,10 +166,21 @@ def _validate_baseline(name: str, config: ml_collections.ConfigDict) -> None:
       _momentum(path, value)
     elif field.endswith(("temperature", "rate", "decay_factor")):
       _positive(path, value)
+    elif isinstance(value, tuple):  # Sizes of layers.
+      _at_least(path, min(value, default=0), 1)
     elif not isinstance(value, str):
       _at_least(path, value, 1 if isinstance(value, int) else 0)
   if name == "icarl":
     _one_of("icarl.loss", config.loss, ("softmax", "sigmoid"))
+  if name == "aqm" and len(config.widths) != len(config.depths):
+    raise UserError(
+      f"config.aqm.widths and config.aqm.depths are of {len(config.widths)} "
+      f"and {len(config.depths)} modules: give as many of both."
+    )
+  if name == "eec" and config.content > 1:
+    raise UserError(
+      f"config.eec.content={config.content} is no share: give 0 to 1."
+    )
   if name == "mnemonics":
     _one_of("mnemonics.loss", config.loss, ("lucir", "released"))
 

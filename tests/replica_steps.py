@@ -18,6 +18,7 @@ from ibdrr_tf import distribution, training
 from ibdrr_tf.classifiers import losses
 from ibdrr_tf.classifiers.classifier import build_classifier
 from ibdrr_tf.classifiers.cosine import cosine_head
+from ibdrr_tf.classifiers.gradients import flat
 from ibdrr_tf.classifiers.information_back import ReplayClassifier
 from ibdrr_tf.classifiers.optimizer import L2SGD
 from ibdrr_tf.codec.lossless import code_tree
@@ -27,7 +28,9 @@ from ibdrr_tf.codec_training.lossless import _Planes
 from ibdrr_tf.data import stream
 from ibdrr_tf.data.augment import Augmentation
 from ibdrr_tf.data.examples import in_memory
+from ibdrr_tf.methods.gem import project
 from ibdrr_tf.methods.lucir import ranking_loss
+from ibdrr_tf.methods.si import Trace
 from ibdrr_tf.random_seed import set_random_seed
 from ibdrr_tf.replay.feeds import Prepared
 
@@ -129,6 +132,33 @@ def build_ranked_classifier():
   return model
 
 
+def build_projected_classifier():
+  """GEM's projection and SI's path, neither of them linear in gradients."""
+  model = build_small_classifier()
+  model.compile(tf.keras.optimizers.SGD(0.1, jit_compile=False))
+  trace = model.trace = Trace(flat(model.trainable_variables))
+
+  def objective(images, labels):
+    logits = model(images, training=True)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    # Other labels: the gradient disagrees with those of both groups.
+    parts = {"cross_entropy": losses.cross_entropy((labels + 1) % 3, logits)}
+    for k in (0, 1):
+      parts[f"group_{k}"] = losses.mean_of_chosen(each, labels == k)
+    return parts, logits
+
+  def update(gradients, apply):
+    before = flat(model.trainable_variables)
+    groups = tf.stack([gradients["group_0"], gradients["group_1"]])
+    apply(project(gradients["cross_entropy"], groups, 0.5))
+    change = flat(model.trainable_variables) - before
+    trace.path.assign_add(-gradients["cross_entropy"] * change)
+
+  model.set_objective(objective, ("cross_entropy", "group_0", "group_1"))
+  model.set_update(update)
+  return model
+
+
 def build_vqvae(optimizer=tf.keras.optimizers.SGD):
   set_random_seed(1)
   model = HierarchicalVQVAE(
@@ -190,6 +220,7 @@ STAGES = {
   "vqvae": (build_vqvae, image_batches, 1),
   "bitswap": (build_bit_swap, plane_batches, 1),
   "ranking": (build_ranked_classifier, image_batches, 1),
+  "projection": (build_projected_classifier, image_batches, 1),
   "momentum": (lambda: build_replay_classifier(0.9), replay_batches, 2),
   "adam": (lambda: build_vqvae(tf.keras.optimizers.Adam), image_batches, 2),
 }

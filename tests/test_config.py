@@ -25,6 +25,8 @@ def test_baselines_have_their_authors_numbers():
     "mrdc": (160, 160),
     "podnet": (160, 160),
     "gfr": (201, 201),
+    "ewc": (200, 180),
+    "si": (200, 180),
   }
   assert {n for n, s in sections.items() if "base" in s} == set(published)
   schedules = {
@@ -38,6 +40,10 @@ def test_baselines_have_their_authors_numbers():
     for name, lasts in published.items()
   }
   lucir = (0.1, 5e-4, 10.0, 80, 120)
+  regulariser = (
+    (0.1, 5e-4, 10.0, 60, 120, 170),
+    (0.1, 2e-4, 10.0, 70, 120, 150),
+  )
   assert schedules == {
     "lwf": (
       (0.1, 5e-4, 10.0, 60, 120, 160),
@@ -51,6 +57,8 @@ def test_baselines_have_their_authors_numbers():
     "mrdc": (lucir, lucir),
     "podnet": ((0.1, 5e-4, 10.0),) * 2,
     "gfr": ((1e-3, 2e-4, 10.0, 200),) * 2,
+    "ewc": regulariser,
+    "si": regulariser,
   }
   gfr = sections["gfr"]
   rounds = [share * gfr.generator_epochs for share in gfr.generator_milestones]

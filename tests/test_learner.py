@@ -665,6 +665,8 @@ METHODS = [
   "lucir",
   "gfr",
   "der",
+  "ewc",
+  "aqm",
 ]
 
 # One phase of every method, in a process that has seen nothing else.

@@ -41,7 +41,10 @@ def steps():
   return json.loads(result.stdout.splitlines()[-1])
 
 
-STAGES = ("classifier", "vqvae", "bitswap", "ranking", "momentum", "adam")
+STAGES = (
+  *("classifier", "vqvae", "bitswap", "ranking", "projection"),
+  *("momentum", "adam"),
+)
 
 
 @pytest.mark.parametrize("stage", STAGES)

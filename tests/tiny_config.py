@@ -41,4 +41,9 @@ def tiny_learner_config(
   config.gfr.hidden = 8
   config.gfr.noise = 4
   config.gfr.views = 1
+  config.ewc.images = 5
+  config.aqm.widths = (4, 6)
+  config.aqm.entries = 16
+  config.aqm.coder_epochs = 1
+  config.aqm.coder_updates = 1
   return config

@@ -22,7 +22,14 @@ paper's; and bytes against quality beside WebP and JPEG. `stream` writes a
 memory of 300,000 images and gives the images a second and the peak memory of an
 epoch of batches that is read from the disk, beside the same codes in RAM.
 
-`--quick` makes these five measure less; `codec` and `memory` then need no data:
+    python -m ibdrr_tf.bench drift [--config=…] [--codec=NAME|DIR]
+
+`drift` takes three memories through the phases of a config: those of `aqm` and
+of `scalable_recollections`, whose networks go on learning, and the frozen
+codec. After each phase it decodes the images of all earlier ones and compares
+them with the originals.
+
+`--quick` makes these six measure less; `codec` and `memory` then need no data:
 they take generated images where there is no CIFAR-100. `--json=FILE` keeps the
 figures.
 
@@ -89,7 +96,7 @@ def main(argv: list[str]) -> None:
     flags.DEFINE_string(name, "", text, flag_values=values)
   for name, text in {
     "quick": "measure less, in a minute or two: codec, replay, train, memory, "
-    "stream",
+    "stream, drift",
     "sizes": "also try sizes of chains and groups",
   }.items():
     flags.DEFINE_boolean(name, False, text, flag_values=values)

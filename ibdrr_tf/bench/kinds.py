@@ -14,6 +14,7 @@ from ibdrr_tf import codec_training, distribution, files
 from ibdrr_tf.bench import (
   accuracy,
   arriving,
+  drift,
   forms,
   growth,
   lossless,
@@ -261,6 +262,23 @@ def _accuracy(
   return measured
 
 
+def _drift(
+  config: ml_collections.ConfigDict, options: Options
+) -> dict[str, Any]:
+  codec = (options.codecs or (pretrained.DEFAULT,))[0]
+  options.folders((codec,))
+  if options.quick:
+    config.data.shapes_train = min(config.data.shapes_train, 60)
+    for name in drift.RIVALS:
+      config[name].coder_epochs = config[name].coder_updates = 4
+  source, scenario = load_data(config)
+  tf.config.experimental.enable_op_determinism()
+  measured = drift.measure(config, source, scenario, codec)
+  title = f"PSNR of the first classes, {source.name}"
+  print_table(title, drift.table(measured))
+  return {"data": source.name, "memories": measured}
+
+
 KINDS: dict[
   str, Callable[[ml_collections.ConfigDict, Options], dict[str, Any]]
 ] = {
@@ -272,6 +290,7 @@ KINDS: dict[
   "accuracy": _accuracy,
   "lossy": _lossy,
   "lossless": _lossless,
+  "drift": _drift,
 }
 
 

@@ -17,6 +17,7 @@ KINDS = (
   "accuracy",
   "lossy",
   "lossless",
+  "drift",
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ibdrr_tf.choices import PRECISIONS
-from ibdrr_tf.classifiers import losses, resnet
+from ibdrr_tf.classifiers import gradients, losses, resnet
 
 __all__ = [
   "Classifier",
@@ -44,6 +44,7 @@ class Classifier(tf.keras.Model):
   """
 
   _objective: Objective | None = None
+  _update: gradients.Update | None = None
 
   @property
   def embed(self) -> tf.keras.Model:
@@ -85,6 +86,14 @@ class Classifier(tf.keras.Model):
       name: tf.keras.metrics.Mean(name) for name in ("loss", *parts)
     }
 
+  def set_update(self, update: gradients.Update) -> None:
+    """Says how weights move, where not along the gradient of the whole loss.
+
+    Args:
+      update: see `gradients.Update`; called once on each replica.
+    """
+    self._update = update
+
   def compute_loss(
     self,
     x: Any = None,
@@ -105,12 +114,15 @@ class Classifier(tf.keras.Model):
     """Takes one step on a batch."""
     if self._objective is None:
       return super().train_step(data)
-    with tf.GradientTape() as tape:
+    with tf.GradientTape(persistent=self._update is not None) as tape:
       parts, logits = self._objective(*data)
       loss = tf.add_n(list(parts.values()))
       # Gradients are summed over replicas.
       share = loss / tf.distribute.get_strategy().num_replicas_in_sync
-    self.optimizer.minimize(share, self.trainable_variables, tape=tape)
+    if self._update is None:
+      self.optimizer.minimize(share, self.trainable_variables, tape=tape)
+    else:
+      gradients.update_by_parts(self, tape, parts, self._update)
     for name, value in {"loss": loss, **parts}.items():
       self._losses_by_part[name].update_state(value)
     self.compiled_metrics.update_state(data[1], logits)

@@ -43,27 +43,23 @@ class Family:
 
 
 _KNOWN = (
-  Family("codes", "codes (ours)", ("codes",), "#c2185b", "#ff5c93", True),
+  Family("codes", "codes (ours)", ("ours",), "#c2185b", "#ff5c93", True),
   Family(
     "images",
     "compressed images",
-    ("compressed images",),
+    ("compression",),
     "#4a7ba6",
     "#7fb0da",
   ),
-  Family(
-    "exemplars", "raw exemplars", ("raw exemplars",), "#6b8f4e", "#9cc27c"
-  ),
+  Family("exemplars", "raw exemplars", ("exemplars",), "#6b8f4e", "#9cc27c"),
   Family(
     "features",
     "features or old network",
-    ("features and generators", "the old network"),
+    ("features and generators", "regularisation"),
     "#9a7b3c",
     "#cfae6b",
   ),
-  Family(
-    "bounds", "all images, none", ("everything, nothing",), "#6e6e6e", "#a8a8a8"
-  ),
+  Family("bounds", "all images, none", ("bounds",), "#6e6e6e", "#a8a8a8"),
 )
 # Methods of plugins.
 _OTHER = Family("other", "plugins", (), "#7a6aa8", "#b3a4e0")

@@ -1,11 +1,18 @@
 """One place for each row of the paper's tables, and for each peer."""
 
 from ibdrr_tf.methods import (
+  a_gem,
+  aqm,
   bounds,
   der,
   der_pp,
+  dgr,
   drr,
+  eec,
+  er,
+  ewc,
   gdumb,
+  gem,
   gfr,
   ib_drr,
   icarl,
@@ -16,6 +23,8 @@ from ibdrr_tf.methods import (
   mnemonics,
   mrdc,
   podnet,
+  scalable_recollections,
+  si,
   wa,
 )
 from ibdrr_tf.methods.method import (
@@ -51,11 +60,18 @@ __all__ = [
 ]
 
 for _name, _method in {
+  "a_gem": a_gem.A_GEM,
+  "aqm": aqm.AQM,
   "der": der.DER,
   "der_pp": der_pp.DER_PP,
+  "dgr": dgr.DGR,
   "drr": drr.DRR,
+  "eec": eec.EEC,
+  "er": er.ER,
+  "ewc": ewc.EWC,
   "finetune": bounds.FINETUNE,
   "gdumb": gdumb.GDUMB,
+  "gem": gem.GEM,
   "gfr": gfr.GFR,
   "ib_drr": ib_drr.IB_DRR,
   "ib_drr_star": ib_drr.IB_DRR_STAR,
@@ -69,6 +85,8 @@ for _name, _method in {
   "podnet": podnet.PODNET,
   "raw_replay": image_replay.RAW_REPLAY,
   "remind": latent_replay.REMIND,
+  "scalable_recollections": scalable_recollections.SCALABLE_RECOLLECTIONS,
+  "si": si.SI,
   "sheet_replay": image_replay.SHEET_REPLAY,
   "upper_bound": bounds.UPPER_BOUND,
   "wa": wa.WA,

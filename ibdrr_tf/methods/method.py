@@ -237,6 +237,18 @@ def check_method(config: ml_collections.ConfigDict) -> Method:
       f"--method={config.method}: leave it out, or choose from "
       f"{', '.join(others)}."
     )
+  kind = getattr(method.memory, "func", method.memory)
+  fixed = getattr(method.memory, "keywords", {}).get("raw") or back
+  if (
+    memory.selection == "distribution"
+    and issubclass(kind, ReplayedMemory)
+    and fixed == "exemplars"
+  ):
+    raise UserError(
+      f"config.memory.selection=distribution is not for "
+      f"--method={config.method}, whose raw images belong to its first "
+      f"reconstructions of a class: choose another rule."
+    )
   if memory.total_bytes and not method.has_budget:
     raise UserError(
       f"config.memory.total_bytes is not for --method={config.method}, which "

@@ -20,7 +20,7 @@ from ibdrr_tf.replay.code_store import CodeStore
 from ibdrr_tf.replay.codec import coarsen_codes, decode_images
 from ibdrr_tf.replay.codes import Codes
 from ibdrr_tf.replay.detail import FINEST, estimated_bytes, finest_detail
-from ibdrr_tf.replay.exemplar_memory import without
+from ibdrr_tf.replay.exemplars import without
 from ibdrr_tf.replay.feeds import CodeFeed, Feed
 from ibdrr_tf.replay.image_store import EncodedImages
 from ibdrr_tf.replay.memory import Embeds, Setting, first_of

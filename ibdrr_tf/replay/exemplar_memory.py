@@ -13,10 +13,12 @@ from ibdrr_tf.data.examples import Examples, concatenate, in_memory, take
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.evaluation.recalled import Recalled
 from ibdrr_tf.replay import image_formats, selection
-from ibdrr_tf.replay.image_store import EncodedImages, ImageStore, file_bytes
+from ibdrr_tf.replay.exemplars import Exemplars, without
+from ibdrr_tf.replay.image_store import EncodedImages, file_bytes
 from ibdrr_tf.replay.memory import Embeds, Memory, Setting, first_of
+from ibdrr_tf.replay.reservoir import Reservoir
 
-__all__ = ["ExemplarMemory", "Exemplars", "Plan"]
+__all__ = ["ExemplarMemory", "Plan"]
 
 # Images of a class that are encoded to guess the size of one, and how far that
 # guess may be wrong.
@@ -27,7 +29,6 @@ _CAUTION = 1.1
 _FINE = 95
 # How logits are kept.
 _LOGITS = "<f2"
-
 # Changes chosen images before they are kept: (memory, task, network, images
 # uint8 [n, h, w, 3], labels int32 [n]) -> images.
 Refine = Callable[
@@ -47,209 +48,15 @@ class Plan(NamedTuple):
   quality: int | None = None
 
 
-class Exemplars:
-  """Images of a memory, best first within each class.
-
-  A class has at most `memory.exemplars_per_class` of them. They are chosen in
-  the step that introduces the class; a class that has fewer gets more when more
-  of its images come. With a byte budget, the number is the largest, the same
-  for all classes, whose files fit.
-
-  Args:
-    memory: whose folder and configuration these are.
-    selected: how images are chosen, of `choices.SELECTIONS`; None takes
-      `memory.selection`.
-    fills: whether a byte budget, where there is one, is filled with them; else
-      it only limits them.
-    kind: a key of `image_formats.FORMATS`.
-  """
-
-  def __init__(
-    self,
-    memory: Memory,
-    selected: str | None = None,
-    *,
-    fills: bool = False,
-    kind: str = "lossless",
-  ):
-    self._kind = kind
-    self._memory = memory
-    self._fills = fills and memory.config.memory.total_bytes > 0
-    self._selection = selected or memory.config.memory.selection
-    self._shape = memory.setting.image_shape
-    self.store = ImageStore(memory.folder, "exemplars")
-
-  @property
-  def bytes(self) -> int:
-    """Size of the files in force."""
-    return sum(self.store.contents["files"].values())
-
-  def read(self) -> tuple[np.ndarray, np.ndarray]:
-    """Images to learn from, uint8 [n, h, w, 3], and their labels, int32 [n]."""
-    return self._decoded(False)
-
-  def labels(self) -> np.ndarray:
-    """Labels of the images to learn from, int32 [n]."""
-    kept = self.store.read()
-    return kept.labels[~kept.held_out]
-
-  def held_out(self) -> Examples | None:
-    """Images that only test; None without any."""
-    images, labels = self._decoded(True)
-    return in_memory(images, labels) if len(labels) else None
-
-  def _decoded(self, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
-    kept = self.store.read()
-    return self.decode(kept.take(kept.held_out == held_out))
-
-  def decode(self, kept: EncodedImages) -> tuple[np.ndarray, np.ndarray]:
-    """Images, uint8 [n, h, w, 3], and their labels, int32 [n]."""
-    images = image_formats.decode(kept.images, self._kind, self._shape)
-    return images, kept.labels
-
-  def choose(
-    self, task: Task, network: Embeds, most: int | None = None
-  ) -> np.ndarray:
-    """Which new images to keep: int64 [m] indices, class by class, best first.
-
-    Workers on other hardware may see features that differ in a last bit, and
-    so choose others: the chief decides.
-
-    Args:
-      task: the step.
-      network: whose features are looked at.
-      most: images of a class; None is `memory.exemplars_per_class`, or with a
-        byte budget as many as fit.
-    """
-    config = self._memory.config
-    kept = self.labels()
-    chosen = [np.zeros(0, np.int64)]
-    for label in np.unique(task.new.labels):
-      members = np.flatnonzero(task.new.labels == label)
-      limit = config.memory.exemplars_per_class if most is None else most
-      count = limit - int(np.sum(kept == label))
-      if self._fills and most is None:
-        count = len(members)  # As many as fit; see `write`.
-      if count <= 0:
-        continue
-      if self._selection == "herding":
-        picked = selection.herd(
-          network.features(take(task.new, members)), count
-        )
-      else:
-        seed = (config.seed, int(label))
-        if label < task.old_classes:
-          seed += (task.step,)
-        picked = selection.random_order(len(members), seed)[:count]
-      chosen.append(members[picked])
-    mine = np.concatenate(chosen)
-    team = self._memory.setting.team
-    return team.gather(mine if team.is_chief else mine[:0])
-
-  def encode(
-    self,
-    task: Task,
-    chosen: np.ndarray,
-    images: np.ndarray,
-    quality: int | None = None,
-  ) -> EncodedImages:
-    """New exemplars, and a few new images that only test.
-
-    Args:
-      task: the step.
-      chosen: indices of the new exemplars, int64 [m].
-      images: the new exemplars, uint8 [m, h, w, 3].
-      quality: of their files, for formats that have one.
-    """
-    new = EncodedImages(
-      image_formats.encode(images, self._kind, quality), task.new.labels[chosen]
-    )
-    if task.held_out is None or not len(task.held_out):
-      return new
-    tests = self._encode_held_out(task.held_out, quality)
-    return EncodedImages.join([new, tests])
-
-  def _encode_held_out(
-    self, examples: Examples, quality: int | None
-  ) -> EncodedImages:
-    """A tenth as many as there are exemplars of a class, at least one."""
-    most = max(1, self._memory.config.memory.exemplars_per_class // 10)
-    chosen = np.concatenate(
-      [
-        np.flatnonzero(examples.labels == label)[:most]
-        for label in np.unique(examples.labels)
-      ]
-    )
-    images = examples.read(tf.constant(chosen)).numpy()
-    return EncodedImages(
-      image_formats.encode(images, self._kind, quality),
-      examples.labels[chosen],
-      np.ones(len(chosen), bool),
-    )
-
-  def write(
-    self,
-    step: int,
-    images: EncodedImages,
-    room: float,
-    most: int | None = None,
-  ) -> tuple[dict[str, Any], int]:
-    """Writes as many images of each class as fit into so many bytes.
-
-    Args:
-      step: that writes.
-      images: those in force, unchanged, and after them the added ones; or a
-        part of those in force.
-      room: bytes that the files may have; without room, none is kept.
-      most: images of a class, at most; None is as many as there are.
-
-    Returns:
-      The part of the manifest, and how many images were given up.
-    """
-    kept = images if most is None else self.first(images, most)
-    kept = self.within(kept, room)
-    contents = self.store.contents
-    added = images.take(np.arange(len(images)) >= contents["images"])
-    if (
-      len(kept) == len(images) >= contents["images"]
-      # A class in two files needs more bytes than in one.
-      and self.bytes + file_bytes(added) <= room
-      and self._memory.may_append(contents)
-    ):
-      part = self.store.append(step, added)
-    else:
-      part = self.store.replace(step, kept)
-    return part, len(images) - len(kept)
-
-  def within(self, images: EncodedImages, room: float) -> EncodedImages:
-    """As many images of each class as fit into so many bytes."""
-    if file_bytes(images) <= room:
-      return images
-    low, high = 0, int(np.bincount(images.labels).max())
-    while high - low > 1:
-      middle = (low + high) // 2
-      fits = file_bytes(self.first(images, middle)) <= room
-      low, high = (middle, high) if fits else (low, middle)
-    return self.first(images, low)
-
-  def first(self, images: EncodedImages, count: int) -> EncodedImages:
-    """The first images of each class; a tenth as many that only test."""
-    places = np.zeros(len(images), np.int64)
-    for mark in (False, True):
-      for label in np.unique(images.labels):
-        members = (images.labels == label) & (images.held_out == mark)
-        places[members] = np.arange(members.sum())
-    most = np.where(images.held_out, -(-count // 10), count)
-    return images.take(places < most)
-
-
 class ExemplarMemory(Memory):
   """Some images of each class.
 
   Args:
     setting: where and how.
     step: see `Memory`.
-    selected: see `Exemplars`.
+    selected: see `Exemplars`; "distribution" is a reservoir.
+    random: what `memory.selection=random` means; "distribution" for methods
+      whose authors have a reservoir.
     refine: changes new exemplars before they are kept; None leaves them.
     learned: what a step learns from: "all" are exemplars and new images; "new"
       are the new images, for methods that draw exemplars as a second stream;
@@ -268,6 +75,7 @@ class ExemplarMemory(Memory):
     step: int | None = -1,
     *,
     selected: str | None = None,
+    random: str = "random",
     refine: Refine | None = None,
     learned: str = "all",
     keeps_logits: bool = False,
@@ -276,7 +84,11 @@ class ExemplarMemory(Memory):
   ):
     super().__init__(setting, step)
     self.kind = kind
-    self.exemplars = Exemplars(self, selected, fills=True, kind=kind)
+    selected = selected or setting.config.memory.selection
+    if selected == "random":
+      selected = random
+    make = Reservoir if selected == "distribution" else Exemplars
+    self.exemplars = make(self, selected, fills=True, kind=kind)
     self._plan = plan
     self._refine = refine
     self._learned = learned
@@ -307,6 +119,10 @@ class ExemplarMemory(Memory):
     images, of_images = self.exemplars.decode(some)
     return Recalled(of_images, images, None, kept.bytes_by_label())
 
+  def replayed(self) -> tuple[np.ndarray, np.ndarray]:
+    """Images to learn from, uint8 [n, h, w, 3], and their labels, int32 [n]."""
+    return self.exemplars.read()
+
   def logits(self, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Kept logits of the images that `exemplars.read` gives, in its order.
 
@@ -329,7 +145,8 @@ class ExemplarMemory(Memory):
 
   def add(self, task: Task, network: Embeds) -> None:
     """Keeps exemplars of the new images too."""
-    self._write(task.step, self._with_new(task, network))
+    images = self._with_new(task, network)
+    self._write(task.step, images, self.exemplars.most(task.classes))
 
   def _with_new(self, task: Task, network: Embeds | None) -> EncodedImages:
     """Exemplars in force, and after them those of the new images."""
@@ -351,7 +168,13 @@ class ExemplarMemory(Memory):
 
   def forget(self, step: int, label: int) -> None:
     """Keeps the exemplars of the other classes."""
-    self._write(step, without(self.exemplars.store.read(), label))
+    images = without(self.exemplars.store.read(), label)
+    if self._keeps_logits:
+      width = np.dtype(_LOGITS).itemsize
+      cut, end = label * width, (label + 1) * width
+      side = [logits[:cut] + logits[end:] for logits in images.side]
+      images = dataclasses.replace(images, side=side)
+    self._write(step, images)
 
   def _check_room(self, task: Task) -> None:
     """Refuses a hopeless byte budget before training: one image of a class.
@@ -373,14 +196,20 @@ class ExemplarMemory(Memory):
       size = task.classes * np.dtype(_LOGITS).itemsize
       added.side[: len(chosen)] = [bytes(size)] * len(chosen)
     old = self.exemplars.store.read()
-    one = self.exemplars.first(EncodedImages.join([old, added]), 1)
+    one = self.exemplars.least(EncodedImages.join([old, added]))
     self._check_least(_CAUTION * file_bytes(one))
 
-  def _write(self, step: int, images: EncodedImages) -> None:
-    self._check_least(file_bytes(self.exemplars.first(images, 1)))
+  def _write(
+    self, step: int, images: EncodedImages, most: int | None = None
+  ) -> None:
+    self._check_least(file_bytes(self.exemplars.least(images)))
     room = self._room()
-    part, self.dropped = self.exemplars.write(step, images, room)
-    self.folder.write(step, {self.exemplars.store.part: part})
+    part, self.dropped = self.exemplars.write(step, images, room, most)
+    self.folder.write(step, {self.exemplars.store.part: part, **self._parts()})
+
+  def _parts(self) -> dict[str, dict[str, Any]]:
+    """Other parts of the manifest."""
+    return {}
 
   def held_out(self) -> Examples | None:
     """Raw images that only test."""
@@ -406,12 +235,3 @@ class ExemplarMemory(Memory):
       network.features(in_memory(images[:, :, ::-1], labels)),
       labels,
     )
-
-
-def without(images: EncodedImages, label: int) -> EncodedImages:
-  """The images of all other classes, whose later labels move up by one."""
-  kept = images.take(images.labels != label)
-  labels = np.where(kept.labels > label, kept.labels - 1, kept.labels)
-  width = np.dtype(_LOGITS).itemsize
-  side = [s[: label * width] + s[(label + 1) * width :] for s in kept.side]
-  return dataclasses.replace(kept, labels=labels.astype(np.int32), side=side)

@@ -9,7 +9,7 @@ import numpy as np
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.evaluation.recalled import Recalled
 from ibdrr_tf.replay import image_formats
-from ibdrr_tf.replay.exemplar_memory import without
+from ibdrr_tf.replay.exemplars import without
 from ibdrr_tf.replay.image_store import EncodedImages, ImageStore
 from ibdrr_tf.replay.memory import Setting, first_of
 from ibdrr_tf.replay.replayed_memory import ReplayedMemory

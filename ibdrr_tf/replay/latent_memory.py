@@ -17,7 +17,7 @@ from ibdrr_tf.data.examples import Examples, take
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.errors import UserError
 from ibdrr_tf.replay import product_quantizer
-from ibdrr_tf.replay.exemplar_memory import Exemplars, without
+from ibdrr_tf.replay.exemplars import Exemplars, without
 from ibdrr_tf.replay.image_store import EncodedImages, file_bytes
 from ibdrr_tf.replay.memory import Embeds, Memory, Setting
 from ibdrr_tf.replay.networks import read_arrays, write_arrays
@@ -111,15 +111,7 @@ class LatentMemory(Memory):
 
   def stored_bytes(self) -> dict[str, int]:
     """Latents, the files that hold them, and codebooks."""
-    stored, contents = super().stored_bytes(), self.exemplars.store.contents
-    index = self.exemplars.bytes - contents["payload"]
-    return {
-      **stored,
-      "payload": contents["payload"],
-      "index": stored["index"] + index,
-      "other_models": sum(self._part["files"].values()),
-      "images": contents["images"],
-    }
+    return self._coded_bytes(self.exemplars.store.contents, self._part)
 
   @property
   def _part(self) -> dict[str, Any]:

@@ -141,6 +141,23 @@ class Memory(abc.ABC):
     """Bytes kept, by the ledger's names, and `images`."""
     return {"index": self.folder.manifest_bytes, "images": 0}
 
+  def _coded_bytes(
+    self, codes: dict[str, Any], models: dict[str, Any]
+  ) -> dict[str, int]:
+    """Bytes of a memory of codes and of the models that decode them.
+
+    Args:
+      codes: the part of the manifest with `payload`, `images` and `files`.
+      models: the part of the models.
+    """
+    files, payload = sum(codes["files"].values()), codes["payload"]
+    return {
+      "payload": payload,
+      "index": self.folder.manifest_bytes + files - payload,
+      "other_models": sum(models["files"].values()),
+      "images": codes["images"],
+    }
+
   def settle(self) -> None:
     """Removes what does not belong to the step in force."""
     self.folder.settle()

@@ -15,7 +15,7 @@ import tensorflow as tf
 from ibdrr_tf.data.examples import Examples, concatenate, in_memory
 from ibdrr_tf.data.task import Task
 from ibdrr_tf.replay import image_formats
-from ibdrr_tf.replay.exemplar_memory import Exemplars
+from ibdrr_tf.replay.exemplars import Exemplars
 from ibdrr_tf.replay.feeds import Feed, Twins
 from ibdrr_tf.replay.image_store import EncodedImages
 from ibdrr_tf.replay.memory import (

@@ -6,6 +6,8 @@ __all__ = [
   "class_means",
   "herd",
   "random_order",
+  "sparsest",
+  "true_shares",
 ]
 
 
@@ -39,6 +41,48 @@ def herd(features: np.ndarray, count: int) -> np.ndarray:
 def random_order(available: int, seed: tuple[int, ...]) -> np.ndarray:
   """The order in which random images are picked: int64 [available]."""
   return np.random.default_rng(seed).permutation(available).astype(np.int64)
+
+
+def true_shares(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  """Probabilities of the true classes, float64 [n].
+
+  Args:
+    logits: float [n, classes].
+    labels: int [n].
+  """
+  logits = logits.astype(np.float64)
+  shares = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-1e300))
+  true = shares[np.arange(len(labels)), labels]
+  return true / shares.sum(axis=1)
+
+
+def sparsest(features: np.ndarray) -> np.ndarray:
+  """Ranks images by coverage: those with few neighbours come first.
+
+  Again and again the image with most neighbours among the others leaves; the
+  last to leave is ranked first. Neighbours are nearer than half the median
+  distance of two images of the class. The paper does not give a distance.
+
+  Args:
+    features: float [n, d] of one class, of any norm.
+
+  Returns:
+    int64 [n].
+  """
+  unit = _unit(features.astype(np.float32))
+  squares = np.maximum(2.0 - 2.0 * unit @ unit.T, 0.0)
+  pairs = squares[np.triu_indices(len(unit), 1)]
+  limit = np.median(pairs) / 4 if len(pairs) else 0.0
+  near = squares < limit
+  np.fill_diagonal(near, False)
+  neighbours = near.sum(axis=1)
+  left = []
+  for _ in range(len(unit)):
+    crowded = int(np.argmax(neighbours))
+    left.append(crowded)
+    neighbours -= near[crowded]
+    neighbours[crowded] = -len(unit) - 1  # It has left.
+  return np.array(left[::-1], np.int64)
 
 
 def class_means(

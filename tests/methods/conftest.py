@@ -40,6 +40,12 @@ def make(codecs):
     config.gfr.views = 2
     config.mnemonics.pixel_rate = 1000.0
     config.podnet.tuning.epochs = 1
+    config.ewc.images = 5
+    for small in ("aqm", "dgr", "eec", "scalable_recollections"):
+      config[small].widths = (4, 6)
+      config[small].coder_epochs = 1
+      config[small].coder_updates = 1
+    config.aqm.entries = 16
     config.remind.dimensions = 2
     if section:
       config[name].update(section)

@@ -26,20 +26,28 @@ from ibdrr_tf.replay.exemplar_memory import ExemplarMemory
 from ibdrr_tf.replay.image_memory import ImageMemory
 from ibdrr_tf.replay.memory import NoMemory
 from ibdrr_tf.replay.sheet_memory import SheetMemory
+from ibdrr_tf.state_config import check_fixed, to_stored
+from ibdrr_tf.validation import validate
 
 KEPT = 3
 ALL = sorted(METHODS)
 WITH_EXEMPLARS = (
-  *("der", "der_pp", "gdumb", "icarl", "lucir", "mnemonics", "mrdc"),
-  *("podnet", "raw_replay", "wa"),
+  *("a_gem", "der", "der_pp", "gdumb", "gem", "icarl", "lucir", "mnemonics"),
+  *("mrdc", "podnet", "raw_replay", "wa"),
 )
+# Their exemplars are a second stream.
+DRAWS = ("a_gem", "der_pp", "er", "gem")
+# They keep codes of networks of their own.
+WITH_CODERS = ("aqm", "eec", "scalable_recollections")
+# They keep no images at all.
+WITHOUT = ("dgr", "ewc", "finetune", "gfr", "lwf", "si")
 WITH_LATENTS = ("latent_replay", "remind")
 WITH_CODES = ("drr", "ib_drr", "ib_drr_star")
 WITH_FILES = ("jpeg_replay", "sheet_replay", "upper_bound", "webp_replay")
 
 
-def test_there_are_twenty_two():
-  assert len(ALL) == 22
+def test_there_are_thirty_one():
+  assert len(ALL) == 31
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -75,8 +83,10 @@ def test_what_is_kept_after_each_step(taken, make, name):
       if name != "mrdc":  # It keeps as many as have the bytes of raw ones.
         assert counts.tolist() == [KEPT] * (2 if step < 2 else 3)
     tests = memory.held_out()
-    if name in ("finetune", "gfr", "lwf", *WITH_LATENTS):
+    if name in (*WITHOUT, *WITH_LATENTS, *WITH_CODERS):
       assert tests is None
+    elif name == "er":  # One of each class: a tenth of three, rounded up.
+      assert sorted(tests.labels) == list(range(2 if step < 2 else 3))
     else:
       seen = [0, 1] + [0] * (step > 0) + [1, 2] * (step > 1)
       assert sorted(tests.labels) == sorted(seen)
@@ -86,6 +96,10 @@ def kept_images(name):
   """Number of remembered images after each step, those that test included."""
   if name in WITH_EXEMPLARS:
     return [2 * KEPT + 2, 2 * KEPT + 3, 3 * KEPT + 5]
+  if name == "er":
+    return [2 * KEPT + 2, 2 * KEPT + 2, 3 * KEPT + 3]
+  if name in WITH_CODERS:
+    return [12, 16, 25]
   if name in WITH_LATENTS:
     return [2 * KEPT, 2 * KEPT, 3 * KEPT]
   if name in WITH_CODES + WITH_FILES:
@@ -97,6 +111,10 @@ def kept_images(name):
 def test_a_class_is_forgotten_and_learning_goes_on(taken, reopen, name):
   """Memory and head lose the class; the step after sees the others."""
   run, steps = taken(name), reopen(name, 2)
+  if name == "dgr":
+    with pytest.raises(UserError, match="dgr cannot forget a class"):
+      steps.forget(3, 0)
+    return
   steps.forget(3, 0)
   assert_ledger_matches(steps)
   logits = steps.network.classifier(pixels(run.probe)).numpy()
@@ -107,14 +125,18 @@ def test_a_class_is_forgotten_and_learning_goes_on(taken, reopen, name):
   old = np.asarray(examples.labels)[: len(examples) - len(run.later.new)]
   if name == "gdumb":  # Memory alone, new images among it.
     assert np.bincount(examples.labels).tolist() == [KEPT] * 3
-  elif name == "der_pp":  # Exemplars are a second stream.
+  elif name in DRAWS:
     assert examples is run.later.new
-    assert steps.memory.logits(3)[1].sum(axis=1).tolist() == [1] * 3 + [2] * 3
+    counts = np.bincount(steps.memory.exemplars.labels(), minlength=2)
+    assert counts.tolist() == [KEPT] * 2 or name == "er"
+    if name == "der_pp":
+      known = steps.memory.logits(3)[1].sum(axis=1)
+      assert known.tolist() == [1] * 3 + [2] * 3
   elif name == "mrdc":
     assert set(old) == {0, 1}
   elif name in WITH_EXEMPLARS:
     assert np.bincount(old).tolist() == [KEPT] * 2
-  elif name in WITH_CODES + WITH_FILES:
+  elif name in (*WITH_CODES, *WITH_FILES, "eec"):
     assert np.bincount(old).tolist() == [9, 6]
   else:
     assert len(old) == 0
@@ -134,7 +156,7 @@ def test_a_class_is_forgotten_and_learning_goes_on(taken, reopen, name):
   "name",
   [
     *("finetune", "raw_replay", "upper_bound", "webp_replay", "ib_drr"),
-    *("der", "der_pp", "remind"),
+    *("aqm", "der", "der_pp", "dgr", "eec", "er", "gem", "remind", "si"),
   ],
 )
 def test_a_new_process_goes_on_to_the_same_result(taken, reopen, name):
@@ -251,7 +273,7 @@ def test_methods_say_what_their_memory_needs():
   assert raw["ib_drr_star"] == ("none", "star")
   assert raw["icarl"] == raw["finetune"] == ("none",)
   has_budget = {name for name in ALL if METHODS[name].has_budget}
-  assert set(ALL) - has_budget == {"finetune", "gfr", "lwf"}
+  assert set(ALL) - has_budget == set(WITHOUT)
 
 
 def test_options_that_do_not_suit_a_method_are_refused():
@@ -266,6 +288,41 @@ def test_options_that_do_not_suit_a_method_are_refused():
     check_method(config)
   with pytest.raises(UserError, match=r"no method 'drrr': choose .* drr, "):
     method_named("drrr")
+  config = tiny_config("ib_drr", KEPT)
+  config.memory.selection = "distribution"
+  with pytest.raises(UserError, match="distribution is not for --method=ib_d"):
+    check_method(config)
+  for name in ("drr", "raw_replay"):
+    config.method = name
+    check_method(config)
+
+
+@pytest.mark.parametrize(
+  ("name", "field", "value", "sentence"),
+  [
+    ("aqm", "depths", (1,), "of 2 and 1 modules: give as many of both"),
+    ("dgr", "widths", (8, 0), "dgr.widths=0 is too small"),
+    ("eec", "content", 1.5, "eec.content=1.5 is no share"),
+  ],
+)
+def test_sizes_of_coders_are_checked(name, field, value, sentence):
+  config = tiny_config(name, KEPT)
+  validate(config)
+  config[name][field] = value
+  with pytest.raises(UserError, match=sentence):
+    validate(config)
+
+
+def test_a_state_keeps_the_sizes_of_its_coder():
+  config = tiny_config("aqm", KEPT)
+  stored = to_stored(config)
+  check_fixed(config, stored)
+  config.dgr.latent += 1  # Of another method.
+  config.aqm.coder_epochs += 1
+  check_fixed(config, stored)
+  config.aqm.entries *= 2
+  with pytest.raises(UserError, match=r"config\.aqm\.entries is 256 in this"):
+    check_fixed(config, stored)
 
 
 def test_methods_of_one_s_own_are_registered(monkeypatch, make, tmp_path):
@@ -281,7 +338,7 @@ def test_rows_name_their_memory():
   for name in ALL:
     kind = getattr(METHODS[name].memory, "func", METHODS[name].memory)
     if name in WITH_EXEMPLARS:
-      assert kind is ExemplarMemory
+      assert issubclass(kind, ExemplarMemory)
     if name in WITH_FILES:
       assert kind is (SheetMemory if name == "sheet_replay" else ImageMemory)
 

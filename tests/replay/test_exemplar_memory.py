@@ -82,6 +82,26 @@ def test_herding_takes_the_images_nearest_the_mean_first(make):
   assert keys(memory.exemplars.read()[0]) == keys(want)
 
 
+@pytest.mark.parametrize("rule", ["surprise", "reward", "coverage"])
+def test_rules_of_selective_replay_choose_within_a_class(make, rule):
+  task = make_task(0, {0: 8, 1: 8})
+  memory = make(selected=rule)
+  keep(memory, task)
+  images, labels = memory.exemplars.read()
+  assert labels.tolist() == [0] * 3 + [1] * 3
+  members = np.flatnonzero(task.new.labels == 1)
+  logits = Onlooker().logits(task.new)[members]
+  sure = logits[:, 1] - np.log(np.exp(logits).sum(axis=1))
+  features = Onlooker().features(task.new)[members]
+  order = {
+    "surprise": np.argsort(sure),
+    "reward": np.argsort(-sure),
+    "coverage": selection.sparsest(features),
+  }[rule]
+  want = pixels(task.new)[members[order[:3]]]
+  assert keys(images[3:]) == keys(want)
+
+
 def test_a_known_class_gets_more_only_up_to_its_number(make):
   tasks = make_tasks({0: 2, 1: 6}, {0: 5, 1: 5}, {0: 5, 1: 5, 2: 1})
   memory = make()

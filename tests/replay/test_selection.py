@@ -54,3 +54,25 @@ def test_class_means_by_hand():
   want = np.array([[0.5, 0.5], [np.nan, np.nan], [0.25, 0.75]])
   want /= np.linalg.norm(want, axis=1, keepdims=True)
   np.testing.assert_allclose(got, want)
+
+
+def test_true_shares_are_softmax_outputs():
+  logits = np.array([[0.0, np.log(3.0)], [800.0, 0.0], [0.0, 800.0]])
+  got = selection.true_shares(logits, np.array([1, 0, 0]))
+  np.testing.assert_allclose(got, [0.75, 1.0, 0.0], atol=1e-12)
+  assert len(selection.true_shares(np.zeros([0, 2]), np.zeros(0, int))) == 0
+
+
+def test_coverage_ranks_the_crowded_last():
+  """Three images at one place, two at another, one alone."""
+  angles = np.array([0.0, 0.001, 0.002, 1.0, 1.001, 2.0])
+  features = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+  order = selection.sparsest(features)
+  assert sorted(order) == list(range(6))
+  # One of each place comes before any second one; the third is the very last.
+  assert {int(angles[k]) for k in order[:3]} == {0, 1, 2}
+  assert {int(angles[k]) for k in order[3:5]} == {0, 1}
+  assert int(angles[order[5]]) == 0
+  # The longer vector points to the same place.
+  assert order.tolist() == selection.sparsest(features * 7).tolist()
+  assert selection.sparsest(features[:1]).tolist() == [0]
