@@ -14,7 +14,7 @@ def test_every_method_has_a_family_and_ours_are_the_codes():
     for method in methods:
       family = chart_style.family_of(method)
       assert group in family.groups
-      assert family.is_ours == (group == "codes")
+      assert family.is_ours == (group == "ours")
   assert chart_style.family_of("of_a_plugin").key == "other"
   methods = ["lwf", "of_a_plugin", "finetune", "drr", "gfr"]
   found = [family.key for family in chart_style.families_of(methods)]
