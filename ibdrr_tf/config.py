@@ -162,6 +162,9 @@ def get_config() -> ml_collections.ConfigDict:
   # Byte budget of images and codec after every step: coarser images or fewer of
   # them; 0 is off.
   config.memory.total_bytes = 0
+  # How many will come in all; a new learner chooses its memory with it, if it
+  # has a budget. 0 is unknown.
+  config.memory.expected_images = 0
   for method, section in baselines().items():
     config[method] = section
   return config

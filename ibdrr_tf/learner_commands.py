@@ -48,8 +48,8 @@ def learn(argv: list[str]) -> None:
   values = _flags()
   text = {
     "val": "folder of validation images, of the same classes as DIR",
-    "method": "how to learn; set by the first step (default: sheet_replay or "
-    "drr, by --memory_bytes)",
+    "method": "how to learn; set by the first step (default: sheet_replay, or "
+    "drr where that is better for --memory_bytes and --expected_images)",
     "codec": "for methods that keep codes, in the first step: a name that "
     'comes with the package, a folder, or "" to train one (default auto)',
     "distribute": f"devices: {', '.join(choices.STRATEGIES)}",
@@ -59,6 +59,8 @@ def learn(argv: list[str]) -> None:
     flags.DEFINE_string(name, None, help_text, flag_values=values)
   numbers = {
     "memory_bytes": "byte budget of images and codec after every step",
+    "expected_images": "about how many images will come in all: with a byte "
+    "budget, a new state chooses sheets or bit-strings by it",
     "image_size": "height and width of all images; set by the first step",
     "seed": "of weights and batches",
     "cpu_devices": "logical CPU devices, to try mirrored without a GPU",
@@ -88,11 +90,14 @@ def learn(argv: list[str]) -> None:
   for name, value in (
     ("memory_bytes", values.memory_bytes),
     ("image_size", values.image_size),
+    ("expected_images", values.expected_images),
   ):
     if value is not None and value < 0:
       raise UserError(f"--{name}={value} is negative: give 0 or more.")
   if values.memory_bytes is not None:
     config.memory.total_bytes = values.memory_bytes
+  if values.expected_images is not None:
+    config.memory.expected_images = values.expected_images
   if values.image_size is not None:
     config.data.image_size = values.image_size
   if values.skip_broken is not None:

@@ -138,7 +138,8 @@ def check_circumstances(config: ml_collections.ConfigDict) -> None:
 def _validate_memory(config: ml_collections.ConfigDict) -> None:
   _at_least("memory.exemplars_per_class", config.exemplars_per_class, 1)
   _one_of("memory.selection", config.selection, choices.SELECTIONS)
-  _at_least("memory.total_bytes", config.total_bytes, 0)
+  for name in ("total_bytes", "expected_images"):
+    _at_least(f"memory.{name}", config[name], 0)
   for name in ("quality", "detail"):
     if config[name] not in range(101):
       raise UserError(
