@@ -190,11 +190,13 @@ def remove_traces(folder: pathlib.Path, *, pictures: bool) -> None:
 
   Args:
     folder: of the state.
-    pictures: whether to remove pictures of the codec's training as well, which
-      may show images of a class that is to be forgotten.
+    pictures: whether to remove pictures of the codec's training and a
+      benchmark's page as well, which may show images of a class that is to be
+      forgotten.
   """
   if pictures:
-    (folder / "reconstructions.png").unlink(missing_ok=True)
+    for name in ("reconstructions.png", "report.html"):
+      (folder / name).unlink(missing_ok=True)
     shown = folder / "tensorboard" / "vqvae" / "pictures"
     shutil.rmtree(shown, ignore_errors=True)
   claim = folder / _CLAIM

@@ -385,6 +385,7 @@ def test_nothing_of_a_forgotten_class_stays(codec, tmp_path):
   learner.learn(pictures(["cat"], 6))
   pictured = (
     tmp_path / "S/reconstructions.png",
+    tmp_path / "S/report.html",
     tmp_path / "S/tensorboard/vqvae/pictures/events",
   )
   for path in pictured:
