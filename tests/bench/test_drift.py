@@ -28,10 +28,10 @@ def test_only_codes_of_a_frozen_codec_stay_what_they_were(codec_folder):
   assert [row["mse"] for row in measured["aqm"]] == [[0.0], [0.0, 0.0]]
   assert measured["aqm"][1]["raw"] == 1.0
   first, again = (row["mse"][0] for row in measured["scalable_recollections"])
-  assert again != pytest.approx(first, rel=1e-2)
+  assert again != pytest.approx(first, rel=1e-3)
   # Batches of other sizes may round a pixel differently.
   first, again = (row["mse"][0] for row in measured[ours])
-  assert again == pytest.approx(first, rel=1e-3) and first > 0
+  assert again == pytest.approx(first, rel=1e-4) and first > 0
   row = drift.table(measured)["scalable_recollections"]
   last = measured["scalable_recollections"][1]
   assert row["phase 1"] == last["psnr"][0] and row["bytes"] == last["bytes"]
