@@ -24,7 +24,7 @@ from mutations import (
 from tiny_codec import write_codec
 from tiny_config import tiny_learner_config
 
-from ibdrr_tf import classifier_folder, learner, learner_report
+from ibdrr_tf import classifier_folder, learner_report, open_state
 from ibdrr_tf import state as states
 from ibdrr_tf.classifier_folder import ClassifierFolder
 from ibdrr_tf.codec.lossless.bit_swap_codec import BitSwapCodec
@@ -147,7 +147,7 @@ class Folders(Target):
       Learner(folder, config=config).learn((self.images, self.names))
       # A step that was killed before its commit has left its traces.
       with (
-        unittest.mock.patch.object(learner, "write_state", _die),
+        unittest.mock.patch.object(open_state, "write_state", _die),
         contextlib.suppress(KeyboardInterrupt),
       ):
         Learner(folder).learn((self.images[:6], self.names[:6]))
