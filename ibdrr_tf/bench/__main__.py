@@ -22,6 +22,11 @@ paper's; and bytes against quality beside WebP and JPEG. `stream` writes a
 memory of 300,000 images and gives the images a second and the peak memory of an
 epoch of batches that is read from the disk, beside the same codes in RAM.
 
+    python -m ibdrr_tf.bench precision
+
+`precision` gives images a second of a training in float32 and in bfloat16, for
+networks of several widths; on GPUs also in float16.
+
     python -m ibdrr_tf.bench drift [--config=…] [--codec=NAME|DIR]
 
 `drift` takes three memories through the phases of a config: those of `aqm` and
@@ -29,7 +34,7 @@ of `scalable_recollections`, whose networks go on learning, and the frozen
 codec. After each phase it decodes the images of all earlier ones and compares
 them with the originals.
 
-`--quick` makes these six measure less; `codec` and `memory` then need no data:
+`--quick` makes these seven measure less; `codec` and `memory` then need no data:
 they take generated images where there is no CIFAR-100. `--json=FILE` keeps the
 figures.
 
@@ -95,8 +100,8 @@ def main(argv: list[str]) -> None:
   }.items():
     flags.DEFINE_string(name, "", text, flag_values=values)
   for name, text in {
-    "quick": "measure less, in a minute or two: codec, replay, train, memory, "
-    "stream, drift",
+    "quick": "measure less, in a minute or two: codec, replay, train, "
+    "precision, memory, stream, drift",
     "sizes": "also try sizes of chains and groups",
   }.items():
     flags.DEFINE_boolean(name, False, text, flag_values=values)

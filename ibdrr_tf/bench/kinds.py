@@ -20,6 +20,7 @@ from ibdrr_tf.bench import (
   lossless,
   lossy,
   memory,
+  precision,
   replay,
   rivals,
   streaming,
@@ -27,6 +28,7 @@ from ibdrr_tf.bench import (
 )
 from ibdrr_tf.bench.options import Options
 from ibdrr_tf.bench.table import print_table
+from ibdrr_tf.choices import PRECISIONS
 from ibdrr_tf.codec import model_file, pretrained
 from ibdrr_tf.codec.lossless import bit_swap_file
 from ibdrr_tf.codec.lossy import vqvae_file
@@ -47,6 +49,8 @@ _SIZES = (32, 64, 224)
 _OF_A_SIZE = 250
 _QUICK_COUNTS = (100, 400)
 _QUICK_OF_A_SIZE = 8
+# Of networks whose speed is compared.
+_WIDTHS, _QUICK_WIDTHS = (8, 12, 16, 24, 32), (8, 16)
 
 
 def _lossy(
@@ -279,12 +283,26 @@ def _drift(
   return {"data": source.name, "memories": measured}
 
 
+def _precision(
+  config: ml_collections.ConfigDict, options: Options
+) -> dict[str, Any]:
+  widths = _QUICK_WIDTHS if options.quick else _WIDTHS
+  steps = 3 if options.quick else 15
+  precisions = tuple(name for name in PRECISIONS if name != "float16")
+  if tf.config.list_physical_devices("GPU"):
+    precisions = tuple(PRECISIONS)
+  measured = precision.measure(widths, precisions, steps)
+  print_table("training, images/s", measured)
+  return measured
+
+
 KINDS: dict[
   str, Callable[[ml_collections.ConfigDict, Options], dict[str, Any]]
 ] = {
   "codec": _codec,
   "replay": _replay,
   "train": _train,
+  "precision": _precision,
   "memory": _memory,
   "stream": _stream,
   "accuracy": _accuracy,

@@ -12,6 +12,7 @@ KINDS = (
   "codec",
   "replay",
   "train",
+  "precision",
   "memory",
   "stream",
   "accuracy",
