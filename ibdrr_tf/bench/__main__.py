@@ -34,9 +34,9 @@ of `scalable_recollections`, whose networks go on learning, and the frozen
 codec. After each phase it decodes the images of all earlier ones and compares
 them with the originals.
 
-`--quick` makes these seven measure less; `codec` and `memory` then need no data:
-they take generated images where there is no CIFAR-100. `--json=FILE` keeps the
-figures.
+`--quick` makes these seven measure less; `codec` and `memory` then need no
+data: they take generated images where there is no CIFAR-100. `--json=FILE`
+keeps the figures.
 
     python -m ibdrr_tf.bench accuracy --json=FILE --data_dir=DATA \
       [--images=10000,50000] [--budgets=60,80,100,150] [--seeds=3]
