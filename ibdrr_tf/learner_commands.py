@@ -159,10 +159,10 @@ def classify(argv: list[str]) -> None:
   rest = command_line.parse_flags(values, argv)
   if not rest:
     raise UserError("no image is given: ibdrr classify IMAGE --state=STATE.")
+  state = _existing_state(values)
   from ibdrr_tf.data.images import open_images
 
   piles = [open_images(path, sys.stdin.buffer) for path in rest]
-  state = _existing_state(values)
   command_line.load_plugin(values.plugin)
   command_line.say_starting(result_on_stdout=True)
   from ibdrr_tf.learner import Learner

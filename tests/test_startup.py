@@ -50,7 +50,7 @@ def run(module, *arguments, cwd=None):
     ("codec train -o x --config.vqvae.layout=x", "paper, subpixel"),
     ("cli learn . --state=S --method=nothing", "no method 'nothing'"),
     ("cli learn . --state=S --config.seed=-1", "config.seed=-1"),
-    ("cli classify nothing.png --state=S", "there is no nothing.png"),
+    ("cli classify nothing.png --state=S", "there is no state in S"),
     ("cli evaluate nothing --state=S", "there is no folder nothing"),
     ("cli status --state=S", "there is no state in S"),
     ("cli nothing", "there is no command 'nothing'"),
