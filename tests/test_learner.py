@@ -659,7 +659,7 @@ def test_a_lost_codec_is_named_and_not_replaced(week, tmp_path):
 
 # Two groups: the second is left out of each run of the tests.
 METHODS = ("drr", "ib_drr", "webp_replay", "icarl", "lucir", "gfr")
-MORE_METHODS = ("der", "ewc", "aqm")
+MORE_METHODS = ("sheet_replay", "der", "ewc", "aqm")
 
 # One phase of every method, in a process that has seen nothing else.
 _PHASE = """
