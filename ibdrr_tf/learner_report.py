@@ -27,6 +27,7 @@ def step(state: State, record: dict[str, Any], folder: pathlib.Path) -> str:
   if record["held_out"]:
     images = _count(record["held_out"], "image", "images")
     lines.append(f"{images} set aside to test with")
+  lines += _coarser(state, record)
   if record["dropped"]:
     lines.append(
       f"{record['dropped']:,} images given up to hold the byte budget, of all "
@@ -138,6 +139,20 @@ def _known(state: State) -> list[str]:
       text += "; other classes are not tested: memory keeps no images of them"
     lines.append(text)
   return lines
+
+
+def _coarser(state: State, record: dict[str, Any]) -> list[str]:
+  """A line if a step keeps images in less quality or detail than before."""
+  before = [other for other in state.steps if other["step"] < record["step"]]
+  for name in ("quality", "detail"):
+    known = [other[name] for other in before if other.get(name) is not None]
+    now = record.get(name)
+    if known and now is not None and now < known[-1]:
+      return [
+        f"all images kept coarser to hold the byte budget: {name} {now} of 100, "
+        f"was {known[-1]}"
+      ]
+  return []
 
 
 def _history(record: dict[str, Any]) -> str:

@@ -68,6 +68,9 @@ def learn_task(
     "ledger": opened.ledger(task.step, network.classifier).to_json(),
     **codec_quality(task, codec, memory, before),
   }
+  quality = getattr(memory, "quality", None)
+  if quality is not None:
+    record["quality"] = quality
   if opened.state is None and opened.choice:
     record["choice"] = opened.choice
   accuracy = accuracy_on_held_out(method, network, memory, task)

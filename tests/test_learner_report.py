@@ -105,3 +105,15 @@ def test_a_step_is_told_with_bytes_by_kind(state, tmp_path):
 def test_long_lists_of_classes_are_cut(state, tmp_path):
   many = dataclasses.replace(state, classes=tuple(f"c{n}" for n in range(30)))
   assert "c11 and 18 more" in learner_report.status(many, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["quality", "detail"])
+def test_a_step_says_that_images_became_coarser(state, tmp_path, name):
+  last = record(2, **{name: 45})
+  steps = (record(0, **{name: 60}), record(1), last)
+  known = dataclasses.replace(state, step=2, steps=steps)
+  told = learner_report.step(known, last, tmp_path)
+  assert f"coarser to hold the byte budget: {name} 45 of 100, was 60" in told
+  alike = record(2, **{name: 60})
+  known = dataclasses.replace(known, steps=(*steps[:2], alike))
+  assert "coarser" not in learner_report.step(known, alike, tmp_path)
