@@ -149,8 +149,7 @@ def _coarser(state: State, record: dict[str, Any]) -> list[str]:
     now = record.get(name)
     if known and now is not None and now < known[-1]:
       return [
-        f"all images kept coarser to hold the byte budget: {name} {now} of 100, "
-        f"was {known[-1]}"
+        f"all images are coarser now: {name} {now} of 100 instead of {known[-1]}"
       ]
   return []
 

@@ -113,7 +113,7 @@ def test_a_step_says_that_images_became_coarser(state, tmp_path, name):
   steps = (record(0, **{name: 60}), record(1), last)
   known = dataclasses.replace(state, step=2, steps=steps)
   told = learner_report.step(known, last, tmp_path)
-  assert f"coarser to hold the byte budget: {name} 45 of 100, was 60" in told
+  assert f"coarser now: {name} 45 of 100 instead of 60" in told
   alike = record(2, **{name: 60})
   known = dataclasses.replace(known, steps=(*steps[:2], alike))
   assert "coarser" not in learner_report.step(known, alike, tmp_path)
