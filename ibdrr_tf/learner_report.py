@@ -149,7 +149,8 @@ def _coarser(state: State, record: dict[str, Any]) -> list[str]:
     now = record.get(name)
     if known and now is not None and now < known[-1]:
       return [
-        f"all images are coarser now: {name} {now} of 100 instead of {known[-1]}"
+        f"all images are coarser now: {name} {now} of 100 instead of "
+        f"{known[-1]}"
       ]
   return []
 
